@@ -1,0 +1,70 @@
+"""The only place where prompt wording lives (paper 5.3 and 6). Every template can be replaced."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prefixpilot.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """Wording of everything we add to a prompt. Placeholders are those of ``str.format``.
+
+    Attributes:
+        name: what a block is called, from its number in the conversation or its id: ``{number}``.
+        label: how a name is written in the prompt: ``{name}``.
+        order: the order annotation, after the blocks and before the question: ``{labels}``.
+        separator: between the labels of the order annotation, most relevant first.
+        earlier: the location annotation of a block that an earlier turn holds: ``{label}``.
+        above: the location annotation of a block that stands earlier in the same message: ``{label}``.
+
+    Raises:
+        ConfigError: a template lacks its placeholder or has another one.
+    """
+
+    name: str = "Doc {number}"
+    label: str = "[{name}]"
+    order: str = "Please read the context in the following priority order: {labels} and answer the question."
+    separator: str = " > "
+    earlier: str = "Please refer to {label} in the previous conversation."
+    above: str = "Please refer to {label} above."
+
+    def __post_init__(self) -> None:
+        for attribute, placeholder in _PLACEHOLDERS.items():
+            template = getattr(self, attribute)
+            try:
+                found = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+            except ValueError as error:
+                raise ConfigError(f"templates.{attribute}", str(error), f"write {{{placeholder}}} once") from None
+            if found != [placeholder]:
+                raise ConfigError(
+                    f"templates.{attribute}", f"has the placeholders {found}", f"write {{{placeholder}}} exactly once"
+                )
+
+
+_PLACEHOLDERS = {"name": "number", "label": "name", "order": "labels", "earlier": "label", "above": "label"}
+
+DEFAULT_TEMPLATES = Templates()
+
+
+def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """The order annotation over block names, most relevant first (paper 5.3).
+
+    >>> order_annotation(["Doc 2", "Doc 1", "Doc 4"])
+    'Please read the context in the following priority order: [Doc 2] > [Doc 1] > [Doc 4] and answer the question.'
+    """
+    labels = templates.separator.join(templates.label.format(name=name) for name in names)
+    return templates.order.format(labels=labels)
+
+
+def location_annotation(name: str, *, earlier_turn: bool, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """The location annotation for a block that stands earlier in the prompt (paper 6).
+
+    >>> location_annotation("Doc 1", earlier_turn=True)
+    'Please refer to [Doc 1] in the previous conversation.'
+    """
+    template = templates.earlier if earlier_turn else templates.above
+    return template.format(label=templates.label.format(name=name))

@@ -1,0 +1,5 @@
+"""Measuring: a workload through planner and cache model, or through the real proxy and engine."""
+
+from prefixpilot.bench.replaying import Mode, ReplayReport, SentRequest, simulate
+
+__all__ = ["Mode", "ReplayReport", "SentRequest", "simulate"]

@@ -1,0 +1,199 @@
+"""A workload through the planner and a model of the engine's prefix cache.
+
+The modelled prompt of a request is its blocks that stand in full, with their tokens. Questions, answers, system prompts
+have no length in a trace and are left out; so are the few tokens of a label. Without conversations the annotations
+are left out too (they stand behind the blocks, so no hit depends on them) and only counted. With conversations the
+prompt is all earlier turns as sent, then this turn, annotations included at their estimated length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+from prefixpilot.blocks import estimate_tokens
+from prefixpilot.config import PilotConfig
+from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
+from prefixpilot.core import BlockId, ConversationId, Plan, Request, RequestId
+from prefixpilot.errors import ConfigError
+from prefixpilot.pilot import ContextPilot
+from prefixpilot.prefix_cache import Access, PrefixCache, ReplayResult, Segment, Window
+from prefixpilot.workloads import Workload, WorkloadRequest
+
+Mode = Literal["arrival", "online", "offline"]
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """The blocks that one request sent in full, in prompt order, by the workload's ids (by identity where it has none).
+
+    With conversations: those of this turn, without its history.
+    """
+
+    request_id: RequestId
+    blocks: tuple[BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay did.
+
+    Attributes:
+        workload: its name.
+        mode: how requests were planned.
+        multi_turn: whether sessions were conversations.
+        cache_tokens: capacity of the cache; ``None`` for no bound.
+        result: tokens of every request, in the order sent. Measured on the modelled cache, not on an engine.
+        annotation_tokens: estimated tokens of all annotations, each counted in the turn that it was made for.
+        sent: parallel to ``result.accesses``.
+    """
+
+    workload: str
+    mode: Mode
+    multi_turn: bool
+    cache_tokens: int | None
+    result: ReplayResult
+    annotation_tokens: int
+    sent: tuple[SentRequest, ...]
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The hit rate over time: about 20 runs of equally many requests."""
+        return self.result.windows(20)
+
+
+class _Step(NamedTuple):
+    entry: WorkloadRequest
+    plan: Plan
+
+
+def simulate(
+    workload: Workload,
+    mode: Mode,
+    cache: PrefixCache,
+    *,
+    multi_turn: bool = False,
+    config: PilotConfig | None = None,
+    on_request: Callable[[], object] = lambda: None,
+) -> ReplayReport:
+    """Plan a workload, send it through ``cache`` (as it is, not cleared), and add up.
+
+    Args:
+        workload: its sessions are looked at only with ``multi_turn``.
+        mode: ``arrival`` sends every block in full, in the given order and schedule; ``online`` plans one request after
+            the other as they arrive, with an index no larger than the cache; ``offline`` plans them all together and
+            sends them in the planned schedule.
+        multi_turn: sessions are conversations, whose turns stay in order; their history is part of the prompt.
+            ``online`` and ``offline`` then de-duplicate.
+        config: of the planner; ``cache_tokens`` is set here.
+        on_request: called after each request.
+
+    Raises:
+        ConfigError: an unknown mode.
+        TraceError: ``multi_turn`` on a workload without usable sessions.
+    """
+    if mode not in get_args(Mode):
+        raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
+    if multi_turn:
+        workload = workload.as_conversations()
+    prompts = _Prompts()
+    accesses: list[Access] = []
+    sent = []
+    for step in _steps(workload, mode, cache.capacity_tokens, config or PilotConfig()):
+        accesses.append(cache.access(prompts.of(step.plan, step.entry.request.conversation_id)))
+        sent.append(_sent(step))
+        on_request()
+    return ReplayReport(
+        workload=workload.name,
+        mode=mode,
+        multi_turn=multi_turn,
+        cache_tokens=cache.capacity_tokens,
+        result=ReplayResult(tuple(accesses)),
+        annotation_tokens=prompts.annotation_tokens,
+        sent=tuple(sent),
+    )
+
+
+def _steps(workload: Workload, mode: Mode, cache_tokens: int | None, config: PilotConfig) -> Iterator[_Step]:
+    """The requests with their plans, in the order sent."""
+    if mode == "offline":
+        pilot = ContextPilot(config)
+        for planned in pilot.optimize_batch([entry.request for entry in workload.requests]):
+            yield _Step(workload.requests[planned.position], planned.plan)
+    elif mode == "online":
+        pilot = ContextPilot(replace(config, cache_tokens=cache_tokens))
+        for entry in workload.requests:
+            yield _Step(entry, pilot.optimize(entry.request))
+    else:
+        pilot, records = ContextPilot(config), _Records()
+        for entry in workload.requests:
+            plan = pilot.as_given(entry.request, records.of(entry.request))
+            records.add(entry.request, plan)
+            yield _Step(entry, plan)
+
+
+class _Records:
+    """What the turns of each conversation hold, in the given order."""
+
+    def __init__(self) -> None:
+        self._records: dict[ConversationId, ConversationRecord] = {}
+
+    def of(self, request: Request) -> ConversationRecord:
+        conversation = request.conversation_id
+        return NEW_CONVERSATION if conversation is None else self._records.get(conversation, NEW_CONVERSATION)
+
+    def add(self, request: Request, plan: Plan) -> None:
+        if request.conversation_id is not None:
+            self._records[request.conversation_id] = self.of(request).after(plan)
+
+
+class _Prompts:
+    """Makes prompts of plans, and keeps the history of each conversation."""
+
+    def __init__(self) -> None:
+        self._history: dict[ConversationId, list[Segment]] = {}
+        self.annotation_tokens = 0
+
+    def of(self, plan: Plan, conversation: ConversationId | None) -> list[Segment]:
+        """The prompt of a plan. O(its length)."""
+        turn = _segments(plan)
+        annotations = [segment for segment in turn if isinstance(segment.key, _Annotation)]
+        self.annotation_tokens += sum(segment.tokens for segment in annotations)
+        if conversation is None:
+            return [segment for segment in turn if not isinstance(segment.key, _Annotation)]
+        history = self._history.setdefault(conversation, [])
+        history.extend(turn)
+        return list(history)
+
+
+class _Annotation(NamedTuple):
+    text: str
+
+
+class _Block(NamedTuple):
+    scope: str
+    block_id: BlockId
+
+
+def _segments(plan: Plan) -> list[Segment]:
+    """A turn as sent: blocks, location annotations in their places, the order annotation last."""
+    segments = []
+    for block in plan.blocks:
+        if block.location_annotation is None:
+            segments.append(Segment(_Block(plan.scope, block.block_id), block.tokens))
+        else:
+            segments.append(_annotation(block.location_annotation))
+    if plan.order_annotation is not None:
+        segments.append(_annotation(plan.order_annotation))
+    return segments
+
+
+def _annotation(text: str) -> Segment:
+    return Segment(_Annotation(text), estimate_tokens(text))
+
+
+def _sent(step: _Step) -> SentRequest:
+    in_full = [block for block in step.plan.blocks if block.location_annotation is None]
+    names = ((step.entry.name_of(block.position), block.block_id) for block in in_full)
+    return SentRequest(step.plan.request_id, tuple(known if name is None else name for name, known in names))

@@ -1,0 +1,41 @@
+"""When two context blocks are the same block: a content hash that is stable across processes and machines."""
+
+from __future__ import annotations
+
+import unicodedata
+from hashlib import blake2b
+
+from prefixpilot.config import Normalization
+from prefixpilot.core import BlockId, ContextBlock
+
+_DIGEST_BYTES = 16
+
+
+def rendered_text(block: ContextBlock) -> str:
+    """The block's text as it stands in a prompt, without its label. Only for blocks that have a text."""
+    text = block.text or ""
+    return text if block.title is None else f"{block.title}\n{text}"
+
+
+def normalize(text: str, normalization: Normalization) -> str:
+    """The form in which texts are compared (never the form that is rendered).
+
+    >>> normalize("a  b\\n", "whitespace")
+    'a b'
+    """
+    if normalization == "unicode":
+        text = unicodedata.normalize("NFKC", text)
+    return text if normalization == "none" else " ".join(text.split())
+
+
+def block_identity(block: ContextBlock, normalization: Normalization = "none") -> BlockId:
+    """The identity of a block: the hash of its rendered text, or its id where it has no text.
+
+    A caller's id is only a name as soon as there is a text: an id whose text has changed is another block, since the
+    engine caches bytes. Lone surrogates are hashed as they are, so every ``str`` has an identity.
+    """
+    if block.text is None:
+        assert block.id is not None  # ContextBlock promises one of the two
+        return block.id
+    content = normalize(rendered_text(block), normalization).encode("utf-8", "surrogatepass")
+    return "text:" + blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()

@@ -1,0 +1,81 @@
+"""The command ``prefixpilot``: one small module per command, each with ``add_parser(subparsers)`` and ``run(args)``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from prefixpilot import __version__
+from prefixpilot.errors import InvalidInputError, MissingExtraError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+DESCRIPTION = """\
+Order, schedule and de-duplicate the context blocks of prompts, so that an LLM engine's KV prefix cache hits.
+An independent implementation of ContextPilot (MLSys 2026).
+"""
+
+EPILOG = """\
+start here:
+  prefixpilot demo                                         before and after, on a small engine that comes along
+  prefixpilot serve --engine http://127.0.0.1:8000         the proxy in front of your engine
+  prefixpilot plan batch.jsonl -o planned.jsonl            a Batch file in the order that hits most
+  prefixpilot replay trace.jsonl --cache-tokens 350000     what a cache of that size would hit
+
+prefixpilot COMMAND --help says what each one reads and writes, with examples.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments on one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line. Commands import what they need when they run."""
+    from prefixpilot.cli import demo, plan, replay, serve
+
+    parser = _Parser(
+        prog="prefixpilot",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"prefixpilot {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, module in {"plan": plan, "replay": replay, "serve": serve, "demo": demo}.items():
+        module.add_parser(subparsers)
+        subparsers.choices[name].set_defaults(command=name, run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status: 0, or 2 for bad input with its reason on one line of stderr."""
+    args = build_parser().parse_args(argv)
+    try:
+        status = int(args.run(args))
+        sys.stdout.flush()
+    except (InvalidInputError, MissingExtraError) as error:
+        reason = str(error).replace("\n", "\\n")
+        print(f"prefixpilot {args.command}: {reason}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        _discard_stdout()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def _discard_stdout() -> None:
+    """Nobody reads it any more: let the flush at exit go nowhere instead of failing."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,60 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+
+from prefixpilot.config import PilotConfig
+
+TRACE_FORMATS = """\
+TRACE is one of, compressed with gzip or not:
+  a trace file      first line {"trace": NAME, "tokens": [tokens of block 0, of block 1, ...]}, then a request a line:
+                    {"request_id": "r1", "session_id": "s1", "turn": 0, "blocks": [17, 4, 9]}, most relevant block first
+  a trace folder    requests.jsonl, as above, and blocks.jsonl: {"block_id": "a", "text": "...", "tokens": 120} a line
+  a Batch file      OpenAI Batch: {"custom_id", "method", "url", "body"} a line, chat bodies with "context_blocks":
+                    a list of strings or of {"text", "id", "title"}, most relevant first
+"""
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Add TRACE and how its sessions are read."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace file, a trace folder or a Batch file (see below)")
+    parser.add_argument(
+        "--multi-turn",
+        action="store_true",
+        help="sessions are conversations: turns keep their order, and blocks of earlier turns are not sent again "
+        "(without it requests are independent)",
+    )
+
+
+def add_planner(parser: argparse.ArgumentParser) -> None:
+    """Add how requests are ordered and scheduled."""
+    parser.add_argument(
+        "--planner",
+        choices=("paper",),
+        default="paper",
+        help="how blocks are ordered (default %(default)s: Algorithm 4)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=("paper", "depth-first"),
+        default="depth-first",
+        help="how requests are ordered: Algorithm 5, or a walk of the tree, which a small cache serves better "
+        "(default %(default)s)",
+    )
+
+
+def pilot_config(args: argparse.Namespace) -> PilotConfig:
+    """The planner's settings from the arguments."""
+    return PilotConfig(planner=args.planner, schedule=args.schedule)
+
+
+def positive_int(text: str) -> int:
+    """An argument that is an int of 1 or more."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an int of 1 or more")
+    return value

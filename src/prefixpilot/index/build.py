@@ -1,0 +1,119 @@
+"""Index construction by hierarchical clustering (Algorithm 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prefixpilot.core import BlockId, RequestId
+from prefixpilot.index.node import Node
+from prefixpilot.index.tree import ContextIndex
+
+SortKey = Callable[[BlockId], Any]
+
+
+class NewContext(NamedTuple):
+    """A context to build from: distinct blocks in the retriever's order, their lengths, and the request it is of."""
+
+    request_id: RequestId
+    blocks: tuple[BlockId, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A node in the making. ``first`` is its smallest context, by which siblings are ordered."""
+
+    first: int
+    content: frozenset[BlockId]
+    distance: float
+    children: list[_Draft] = field(default_factory=list)
+
+
+def build(index: ContextIndex, contexts: Sequence[NewContext], sort_key: SortKey) -> None:
+    """Algorithm 4: cluster the contexts, and hang the tree they make under the root of ``index``.
+
+    Afterwards the leaf of each request holds its reordered context (parent's blocks first), and ``index.paths()`` its
+    search path.
+
+    1. Contexts that hold the same blocks redirect to one leaf, whose frequency rises; they count as often in averages.
+    2. Average linkage over Eq. 1; each merge makes a node that holds the intersection of its two children.
+    3. A node that holds nothing beyond its parent is removed and its children go to the grandparent. With the root as
+       parent these are the paper's empty nodes.
+    4. Top-down: a node's blocks are its parent's, followed by its own: an internal node's by ``sort_key``, a leaf's in
+       the retriever's order.
+
+    O(n^2) time and memory over n distinct contexts (NumPy), O(n * blocks) for the tree. None of them may be live.
+    """
+    groups: dict[frozenset[BlockId], list[NewContext]] = {}
+    for context in contexts:
+        groups.setdefault(frozenset(context.blocks), []).append(context)
+    unique = [members[0] for members in groups.values()]
+    tops = _cluster(unique, [len(members) for members in groups.values()], index.alpha)
+    grown = _grow(index.root, tops, unique, sort_key)
+    assigned = [
+        (leaf, member.request_id)
+        for leaf, members in zip(grown.leaves, groups.values(), strict=True)
+        for member in members
+    ]
+    index.adopt(grown.tops, assigned)
+
+
+def _cluster(contexts: Sequence[NewContext], sizes: Sequence[int], alpha: float) -> list[_Draft]:
+    """The forest of non-empty clusters, as drafts, by smallest context."""
+    clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks), 0.0) for i, c in enumerate(contexts)]
+    tops: list[_Draft] = []
+    if len(contexts) > 1:
+        from prefixpilot.distance.pairwise import pairwise_distances
+        from prefixpilot.index.linkage import average_linkage
+
+        for merge in average_linkage(pairwise_distances([c.blocks for c in contexts], alpha), sizes):
+            pair = [c for c in (clusters[merge.first], clusters[merge.second]) if c is not None]
+            shared = pair[0].content & pair[1].content if len(pair) == 2 else frozenset()
+            if shared:
+                clusters[merge.first] = _Draft(pair[0].first, shared, merge.distance, pair)
+            else:
+                clusters[merge.first] = None
+                tops.extend(pair)
+            clusters[merge.second] = None
+    tops.extend(c for c in clusters if c is not None)
+    return sorted(tops, key=lambda draft: draft.first)
+
+
+class _Grown(NamedTuple):
+    tops: list[Node]
+    leaves: list[Node]
+
+
+def _grow(root: Node, tops: list[_Draft], contexts: Sequence[NewContext], sort_key: SortKey) -> _Grown:
+    """Nodes from drafts, breadth first. ``leaves[i]`` is the leaf of ``contexts[i]``."""
+    length_of = {b: t for c in contexts for b, t in zip(c.blocks, c.tokens, strict=True)}
+    grown = _Grown([], [root] * len(contexts))
+    queue: list[tuple[_Draft, Node | None]] = [(draft, None) for draft in tops]
+    for draft, parent in queue:
+        above = () if parent is None else parent.blocks
+        own = contexts[draft.first].blocks if not draft.children else sorted(draft.content, key=sort_key)
+        inherited = frozenset(above)
+        blocks = above + tuple(b for b in own if b not in inherited)
+        node = Node(blocks, tuple(length_of[b] for b in blocks), draft.distance)
+        if parent is None:
+            grown.tops.append(node)
+        else:
+            parent.attach(node)
+        if not draft.children:
+            grown.leaves[draft.first] = node
+        queue.extend((child, node) for child in _children(draft))
+    return grown
+
+
+def _children(draft: _Draft) -> list[_Draft]:
+    """Its children, those that hold nothing beyond it replaced by theirs, by smallest context."""
+    result, pending = [], list(draft.children)
+    while pending:
+        child = pending.pop()
+        if child.children and len(child.content) == len(draft.content):
+            pending.extend(child.children)
+        else:
+            result.append(child)
+    return sorted(result, key=lambda child: child.first)

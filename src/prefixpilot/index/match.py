@@ -1,0 +1,128 @@
+"""Three ways to find a context's place in the tree. None changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from prefixpilot.core import BlockId
+from prefixpilot.distance import overlap
+from prefixpilot.index.node import Node
+
+_NEAR = 1e-9
+
+
+class Match(NamedTuple):
+    """Where a context belongs.
+
+    Attributes:
+        node: the best matching node; the root if nothing matches.
+        prefix: what the context inherits, in the order in which the cache holds it; each is one of its blocks.
+        splits: insertion puts an internal node holding ``prefix`` in the place of ``node``, above it; otherwise the
+            context becomes a child of ``node``.
+    """
+
+    node: Node
+    prefix: tuple[BlockId, ...]
+    splits: bool
+
+
+def search(root: Node, blocks: Sequence[BlockId], alpha: float) -> Match:
+    """Algorithm 1: from the root, enter the overlapping child at the smallest distance, again and again.
+
+    Stops at a leaf, where no child overlaps, or where all of two or more children are equally distant (compared without
+    rounding). Ties among nearest children go to the first. The context's positions in Eq. 1 are those it would be sent
+    with from the node reached so far: that node's blocks first, then the rest by relevance (Algorithm 2). In the given
+    order the paper's own example would be a tie (see docs/decisions). O(fan-out x context length) per level.
+    """
+    wanted = dict.fromkeys(blocks)
+    node = root
+    while node.children:
+        inherited = [block for block in node.blocks if block in wanted]
+        as_sent = dict.fromkeys([*inherited, *blocks])
+        nearest = _nearest_child(node, {block: place for place, block in enumerate(as_sent)}, alpha)
+        if nearest is None:
+            break
+        node = nearest
+    shared = tuple(block for block in node.blocks if block in wanted)
+    return Match(node, shared, splits=node.is_leaf and node.parent is not None)
+
+
+def _nearest_child(node: Node, positions: dict[BlockId, int], alpha: float) -> Node | None:
+    measured = [(overlap(positions, child.blocks), child) for child in node.children.values()]
+    overlapping = [(o, child) for o, child in measured if o.shared]
+    if not overlapping:
+        return None
+    bound = min(o.distance(alpha) for o, _ in overlapping) + _NEAR
+    near = [(o.exact(alpha), child) for o, child in overlapping if o.distance(alpha) <= bound]
+    smallest = min(exact for exact, _ in near)
+    nearest = [child for exact, child in near if exact == smallest]
+    if len(nearest) == len(measured) >= 2:
+        return None
+    return nearest[0]
+
+
+def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
+    """The longest prefix of ``blocks``, as a sequence, that the tree holds. O(nodes on such paths x context length)."""
+    best, longest = root, 0
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        depth = len(node.blocks)
+        if depth == len(blocks):
+            continue
+        for child in node.branches.get(blocks[depth], ()):
+            own, matched = child.blocks, depth
+            end = min(len(own), len(blocks))
+            while matched < end and own[matched] == blocks[matched]:
+                matched += 1
+            if matched > longest:
+                best, longest = child, matched
+            if matched == len(own) and child.children:
+                stack.append(child)
+    return _match(best, longest)
+
+
+def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
+    """The path of most tokens among all paths of the tree whose blocks are all in ``blocks``: exact.
+
+    Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
+    so. Among equally heavy paths the one found first wins: the one that begins with the more relevant block.
+    O(nodes on such paths x context length).
+    """
+    rank = {block: place for place, block in enumerate(blocks)}
+    best, best_matched, best_tokens = root, 0, 0
+    stack = [(root, 0)]
+    while stack:
+        node, above = stack.pop()
+        below = []
+        for block in _shared_branches(node, rank):
+            for child in node.branches[block]:
+                matched, tokens = child.start, above
+                own = child.blocks
+                while matched < len(own) and own[matched] in rank:
+                    tokens += child.tokens[matched]
+                    matched += 1
+                if tokens > best_tokens:
+                    best, best_matched, best_tokens = child, matched, tokens
+                if matched == len(own) and child.children:
+                    below.append((child, tokens))
+        stack.extend(reversed(below))
+    return _match(best, best_matched)
+
+
+def _match(node: Node, matched: int) -> Match:
+    """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
+    whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
+    return Match(node, node.blocks[:matched], splits=not whole)
+
+
+def _shared_branches(node: Node, rank: dict[BlockId, int]) -> list[BlockId]:
+    """The context's blocks that begin a child of ``node``, the most relevant first."""
+    branches = node.branches
+    if len(branches) <= len(rank):
+        shared = [block for block in branches if block in rank]
+        if len(shared) > 1:
+            shared.sort(key=rank.__getitem__)
+        return shared
+    return [block for block in rank if block in branches]

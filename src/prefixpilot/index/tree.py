@@ -1,0 +1,227 @@
+"""The context index: one tree over the ordered contexts that were sent (paper 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prefixpilot.core import BlockId, RequestId
+from prefixpilot.distance import distance
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.index.match import Match, locate, match_prefix, search
+from prefixpilot.index.node import Node
+
+__all__ = ["ContextIndex", "Match"]
+
+
+class ContextIndex:
+    """A tree whose leaves are the live contexts and whose internal nodes are the prefixes they share.
+
+    Grown with :meth:`insert` alone, every node's blocks are a prefix of its children's, so that a path from the root is
+    by construction a prefix that the engine has seen. :meth:`insert_at` with a match of :meth:`search` follows the
+    paper to the letter, where the node made under a matched leaf holds a set intersection that need not be a prefix.
+
+    * Equal contexts share one leaf, whose frequency rises. A live context always has a leaf of its own.
+    * An internal node has two children or more: one that eviction leaves with a single child is replaced by it, since
+      the child says all that it said.
+    * Search paths are computed from the tree when asked for, never stored.
+
+    Memory is O(contexts x blocks per context). Not thread-safe: one owner.
+    """
+
+    def __init__(self, alpha: float = 0.001) -> None:
+        self.alpha = alpha
+        self.root = Node((), ())
+        self.total_tokens = 0
+        self._leaves: dict[tuple[BlockId, ...], Node] = {}
+        self._leaf_of: dict[RequestId, Node] = {}
+
+    def __len__(self) -> int:
+        """Number of live requests."""
+        return len(self._leaf_of)
+
+    @property
+    def leaves(self) -> tuple[Node, ...]:
+        """The live contexts, oldest first."""
+        return tuple(self._leaves.values())
+
+    # -- look-up: nothing changes
+
+    def search(self, blocks: Sequence[BlockId]) -> Match:
+        """Algorithm 1 (see :func:`prefixpilot.index.match.search`)."""
+        return search(self.root, blocks, self.alpha)
+
+    def match_prefix(self, blocks: Sequence[BlockId]) -> Match:
+        """The heaviest sent prefix made of ``blocks`` (see :func:`prefixpilot.index.match.match_prefix`)."""
+        return match_prefix(self.root, blocks)
+
+    def leaf(self, request_id: RequestId) -> Node:
+        """The leaf of a live request.
+
+        Raises:
+            InvalidRequestError: it is not live.
+        """
+        try:
+            return self._leaf_of[request_id]
+        except KeyError:
+            raise InvalidRequestError("request_id", f"{request_id!r} is not live", "insert it first") from None
+
+    def path(self, node: Node) -> tuple[int, ...]:
+        """Search path of a node: positions of children from the root. O(height x fan-out)."""
+        return tuple(reversed([n.position() for n in node.ancestors()]))
+
+    def paths(self) -> dict[RequestId, tuple[int, ...]]:
+        """Search paths of all live requests, depth first, in one walk. O(nodes x height)."""
+        result: dict[RequestId, tuple[int, ...]] = {}
+        stack: list[tuple[Node, tuple[int, ...]]] = [(self.root, ())]
+        while stack:
+            node, path = stack.pop()
+            result.update(dict.fromkeys(node.request_ids, path))
+            children = list(enumerate(node.children.values()))
+            stack.extend((child, (*path, i)) for i, child in reversed(children))
+        return result
+
+    def traverse(self, path: Sequence[int]) -> Node:
+        """The node at the end of a search path. O(height x fan-out).
+
+        Raises:
+            InvalidRequestError: the path leaves the tree.
+        """
+        node = self.root
+        for depth, position in enumerate(path):
+            children = tuple(node.children.values())
+            if not 0 <= position < len(children):
+                raise InvalidRequestError(
+                    f"path[{depth}]", f"is {position}, of {len(children)} children", "compute the path anew"
+                )
+            node = children[position]
+        return node
+
+    # -- change
+
+    def insert(self, blocks: tuple[BlockId, ...], tokens: tuple[int, ...], request_id: RequestId) -> Node:
+        """Insert a context that was sent, at its longest prefix in the tree. Returns its leaf.
+
+        Args:
+            blocks: distinct, not empty, in the order sent.
+            tokens: their lengths, in parallel.
+            request_id: not live.
+
+        O(context length), and O(1) if it matches an internal node whole.
+        """
+        equal = self._leaves.get(blocks)
+        match = locate(self.root, blocks) if equal is None else Match(equal, blocks, splits=False)
+        return self.insert_at(match, blocks, tokens, request_id)
+
+    def insert_at(
+        self, match: Match, blocks: tuple[BlockId, ...], tokens: tuple[int, ...], request_id: RequestId
+    ) -> Node:
+        """Insert at a match found since the last change. Arguments and errors as :meth:`insert`."""
+        self._check_new(blocks, tokens, request_id)
+        leaf = self._leaves.get(blocks)
+        if leaf is None:
+            leaf = Node(blocks, tokens)
+            self._place(match, leaf)
+            self._leaves[blocks] = leaf
+        self._assign(leaf, request_id)
+        return leaf
+
+    def adopt(self, tops: Iterable[Node], assigned: Iterable[tuple[Node, RequestId]]) -> None:
+        """Hang finished subtrees under the root (Algorithm 4) and assign requests to their leaves.
+
+        No context of theirs may be in the tree already. O(nodes).
+        """
+        for top in tops:
+            self.root.attach(top)
+            self.total_tokens += sum(n.own_tokens for n in _below(top))
+        for leaf, request_id in assigned:
+            self._check_new(leaf.blocks, leaf.tokens, request_id)
+            self._leaves[leaf.blocks] = leaf
+            self._assign(leaf, request_id)
+
+    def evict(self, request_ids: Iterable[RequestId]) -> int:
+        """Forget requests that the engine evicted; returns how many were live. O(height) each.
+
+        A leaf goes with its last request; parents that are left empty go too, and one left with a single child is
+        replaced by it.
+        """
+        known = 0
+        for request_id in request_ids:
+            leaf = self._leaf_of.pop(request_id, None)
+            if leaf is None:
+                continue
+            known += 1
+            del leaf.request_ids[request_id]
+            if not leaf.request_ids:
+                del self._leaves[leaf.blocks]
+                self._prune(leaf)
+        return known
+
+    def grow(self, path: Sequence[int], blocks: int) -> Node:
+        """Traverse to a leaf and note that its conversation has grown by ``blocks`` blocks (paper 4.2). O(height)."""
+        node = self.traverse(path)
+        node.length += blocks
+        self._touch(node)
+        return node
+
+    def touch(self, request_id: RequestId) -> None:
+        """A live request was sent once more: frequencies rise along its path. O(height)."""
+        self._touch(self.leaf(request_id))
+
+    # -- inside
+
+    def _check_new(self, blocks: tuple[BlockId, ...], tokens: tuple[int, ...], request_id: RequestId) -> None:
+        if request_id in self._leaf_of:
+            raise InvalidRequestError("request_id", f"{request_id!r} is live already", "evict it, or use another id")
+        if not blocks:
+            raise InvalidRequestError("blocks", "is empty", "insert contexts of at least one block")
+        if len(tokens) != len(blocks):
+            raise InvalidRequestError("tokens", f"has {len(tokens)} entries", f"give one per block: {len(blocks)}")
+        if len(set(blocks)) != len(blocks):
+            raise InvalidRequestError("blocks", "repeats a block", "insert each block once")
+
+    def _place(self, match: Match, leaf: Node) -> None:
+        parent = self._split(match, leaf) if match.splits else match.node
+        parent.attach(leaf)
+        self.total_tokens += leaf.own_tokens
+
+    def _split(self, match: Match, leaf: Node) -> Node:
+        old, above = match.node, match.node.parent
+        assert above is not None
+        length_of = dict(zip(old.blocks, old.tokens, strict=True))
+        made_at = distance(old.blocks, leaf.blocks, self.alpha)
+        middle = Node(match.prefix, tuple(length_of[b] for b in match.prefix), made_at)
+        middle.frequency = old.frequency
+        self.total_tokens -= old.own_tokens
+        above.replace(old, middle)
+        middle.attach(old)
+        self.total_tokens += middle.own_tokens + old.own_tokens
+        return middle
+
+    def _assign(self, leaf: Node, request_id: RequestId) -> None:
+        leaf.request_ids[request_id] = None
+        self._leaf_of[request_id] = leaf
+        self._touch(leaf)
+
+    @staticmethod
+    def _touch(node: Node) -> None:
+        for ancestor in node.ancestors():
+            ancestor.frequency += 1
+
+    def _prune(self, node: Node) -> None:
+        parent = node.parent
+        while parent is not None and not node.children:
+            self.total_tokens -= node.own_tokens
+            parent.detach(node)
+            node, parent = parent, parent.parent
+        if parent is not None and len(node.children) == 1:
+            (child,) = node.children.values()
+            self.total_tokens -= node.own_tokens + child.own_tokens
+            parent.replace(node, child)
+            self.total_tokens += child.own_tokens
+
+
+def _below(top: Node) -> list[Node]:
+    nodes = [top]
+    for node in nodes:
+        nodes.extend(node.children.values())
+    return nodes

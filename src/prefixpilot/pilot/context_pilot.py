@@ -1,0 +1,156 @@
+"""One object that plans requests, learns what the engine holds, and forgets what it evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prefixpilot.config import PilotConfig
+from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord, ConversationStore
+from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, RequestId, TenantId
+from prefixpilot.pilot.batch import check_distinct_ids, plan_batch
+from prefixpilot.pilot.planner import Planner
+
+
+class _ConversationKey(NamedTuple):
+    tenant: TenantId
+    conversation_id: ConversationId
+
+
+class ContextPilot:
+    """Orders, schedules and de-duplicates the context blocks of requests (paper 4 to 6).
+
+    Deterministic and without I/O. Not thread-safe: one owner calls it.
+
+    Args:
+        config: see :class:`PilotConfig`.
+        count_tokens: length of a text in tokens of the engine's tokenizer, called once per distinct block; without it
+            lengths are estimated (:func:`prefixpilot.blocks.estimate_tokens`).
+
+    >>> pilot = ContextPilot(PilotConfig(labels="ids"))
+    >>> plan = pilot.optimize(Request.from_ids("C1", [2, 1, 3]))
+    >>> pilot.optimize(Request.from_ids("C6", [1, 4, 2])).sent
+    (2, 1, 4)
+    """
+
+    def __init__(self, config: PilotConfig | None = None, *, count_tokens: Callable[[str], int] | None = None) -> None:
+        self.config = config or PilotConfig()
+        self._planner = Planner(self.config, count_tokens)
+        self._conversations: ConversationStore[_ConversationKey] = ConversationStore(self.config.max_conversations)
+
+    # -- plan
+
+    def optimize(self, request: Request) -> Plan:
+        """Plan one request and take it as sent: propose, learn, and remember the turn.
+
+        With a ``conversation_id`` each call is one turn, and the caller sends the earlier turns again before it. O(k +
+        nodes on matching paths) for k blocks.
+        """
+        record = self._record(request)
+        plan = self.propose(request, record)
+        self.learn(plan)
+        self._remember(request, record, plan)
+        return plan
+
+    def optimize_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+        """Plan many requests that are known together, in the order in which to execute them, and take them as sent.
+
+        What shares a prefix with the index inherits it (Algorithm 2, online); the rest is clustered (Algorithm 4). The
+        result is a permutation of the requests. The turns of one conversation stay in order, right after each other.
+
+        Raises:
+            InvalidRequestError: two requests have the same id.
+        """
+        check_distinct_ids(requests)
+        openers, later = self._split_turns(requests)
+        result = []
+        for entry in plan_batch(self._planner, [requests[i] for i in openers]):
+            position = openers[entry.position]
+            self._remember(entry.request, NEW_CONVERSATION, entry.plan)
+            result.append(PlannedRequest(position, entry.request, entry.plan))
+            turns = later.pop(_conversation_key(entry.request), ())
+            result.extend(PlannedRequest(i, requests[i], self.optimize(requests[i])) for i in turns)
+        for turns in later.values():
+            result.extend(PlannedRequest(i, requests[i], self.optimize(requests[i])) for i in turns)
+        return result
+
+    def propose(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
+        """Plan one request and learn nothing: on turn 0 order its blocks, later de-duplicate them against ``record``.
+
+        Call :meth:`learn` when the engine has the prompt. The request's ``conversation_id`` is not looked at.
+        """
+        return self._planner.propose(request, record)
+
+    def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
+        """The given order, every block in full, no annotation; labels are counted on from ``record``."""
+        return self._planner.as_given(request, record)
+
+    # -- learn and forget
+
+    def learn(self, plan: Plan) -> None:
+        """The engine holds this plan's prompt now: insert it (turn 0), or grow the leaf of its conversation."""
+        self._planner.insert(plan)
+        self._planner.forest.trim()
+
+    def evict(self, request_ids: Iterable[str]) -> int:
+        """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each."""
+        return self._planner.forest.evict(RequestId(request_id) for request_id in request_ids)
+
+    def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:
+        """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""
+        self._conversations.forget(_ConversationKey(tenant, ConversationId(conversation_id)))
+
+    @property
+    def live_requests(self) -> int:
+        """Number of requests in the index."""
+        return len(self._planner.forest)
+
+    # -- keep
+
+    def snapshot(self) -> dict[str, Any]:
+        """The index as data that ``json`` can write. Conversations are not part of it."""
+        return self._planner.forest.snapshot()
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take over an index made by :meth:`snapshot`; this pilot must be empty.
+
+        Raises:
+            InvalidRequestError: not empty, or not such a snapshot. Nothing has changed then.
+        """
+        self._planner.forest.restore(snapshot)
+
+    def check_invariants(self) -> None:
+        """Raise ``InvariantError`` if a structure is broken. For tests: O(everything)."""
+        self._planner.forest.check_invariants()
+
+    # -- conversations
+
+    def _record(self, request: Request) -> ConversationRecord:
+        key = _conversation_key(request)
+        return NEW_CONVERSATION if key is None else self._conversations.get(key)
+
+    def _remember(self, request: Request, record: ConversationRecord, plan: Plan) -> None:
+        key = _conversation_key(request)
+        if key is not None:
+            self._conversations.put(key, record.after(plan))
+
+    def _split_turns(self, requests: Sequence[Request]) -> tuple[list[int], dict[_ConversationKey | None, list[int]]]:
+        """Positions of first turns, and of later turns by conversation."""
+        openers: list[int] = []
+        opened: set[_ConversationKey] = set()
+        later: dict[_ConversationKey | None, list[int]] = {}
+        for position, request in enumerate(requests):
+            key = _conversation_key(request)
+            if key is None or (key not in opened and not self._conversations.get(key).turns):
+                openers.append(position)
+                if key is not None:
+                    opened.add(key)
+            else:
+                later.setdefault(key, []).append(position)
+        return openers, later
+
+
+def _conversation_key(request: Request) -> _ConversationKey | None:
+    if request.conversation_id is None:
+        return None
+    return _ConversationKey(request.tenant, request.conversation_id)

@@ -1,0 +1,184 @@
+"""The context indexes of one pilot: a tree per tenant and scope, bounded together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from prefixpilot.config import PilotConfig
+from prefixpilot.core import BlockId, RequestId, TenantId
+from prefixpilot.errors import InvalidRequestError, InvariantError
+from prefixpilot.index import ContextIndex, Match, build, check_tree, restore_tree, tree_snapshot
+from prefixpilot.index.build import NewContext, SortKey
+
+SNAPSHOT_VERSION = 1
+
+
+class TreeKey(NamedTuple):
+    """What must be equal for KV reuse."""
+
+    tenant: TenantId
+    scope: str
+
+
+class Forest:
+    """Trees by key, and one order of use over the live requests of all of them.
+
+    The bound is on live requests and, if the engine's capacity is known, on tokens; the least recently used request
+    goes first, as in the engine's own LRU. A tree goes with its last request.
+    """
+
+    def __init__(self, config: PilotConfig) -> None:
+        self._config = config
+        self._trees: dict[TreeKey, ContextIndex] = {}
+        self._key_of: OrderedDict[RequestId, TreeKey] = OrderedDict()
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        """Number of live requests."""
+        return len(self._key_of)
+
+    def is_empty(self, key: TreeKey) -> bool:
+        """Whether no context with this key is live."""
+        return key not in self._trees
+
+    def match(self, key: TreeKey, blocks: Sequence[BlockId]) -> tuple[BlockId, ...]:
+        """The prefix that a context of distinct blocks inherits: some of its blocks, in the cache's order."""
+        tree = self._trees.get(key)
+        return () if tree is None else self._match(tree, blocks).prefix
+
+    def insert(
+        self,
+        key: TreeKey,
+        request_id: RequestId,
+        sent: tuple[BlockId, ...],
+        tokens: tuple[int, ...],
+        ranks: tuple[int, ...],
+    ) -> None:
+        """A context was sent; a live request of the same id is replaced. Call :meth:`trim` afterwards.
+
+        Args:
+            sent: distinct, in prompt order; ``tokens`` in parallel.
+            ranks: in parallel; the retriever's order, on which Algorithm 1 is run.
+        """
+        if self._key_of.get(request_id) == key and self.context(request_id) == sent:
+            self._trees[key].touch(request_id)
+            self._key_of.move_to_end(request_id)
+            return
+        self.evict([request_id])
+        tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
+        before = tree.total_tokens
+        if self._config.matcher == "paper":
+            retrieved = [block for _, block in sorted(zip(ranks, sent, strict=True), key=itemgetter(0))]
+            tree.insert_at(tree.search(retrieved), sent, tokens, request_id)
+        else:
+            tree.insert(sent, tokens, request_id)
+        self._tokens += tree.total_tokens - before
+        self._key_of[request_id] = key
+
+    def build(self, key: TreeKey, contexts: Sequence[NewContext], sort_key: SortKey) -> None:
+        """Algorithm 4 over contexts none of which shares a prefix with the tree. Call :meth:`trim` afterwards.
+
+        The clusters become the tree itself for the paper's matcher. Otherwise their reordered contexts are inserted depth
+        first: siblings of the cluster tree may begin with the same block, and share it in the engine's cache.
+        """
+        self.evict(context.request_id for context in contexts)
+        tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
+        before = tree.total_tokens
+        if self._config.matcher == "paper":
+            build(tree, contexts, sort_key)
+        else:
+            clusters = ContextIndex(self._config.alpha)
+            build(clusters, contexts, sort_key)
+            for request_id in clusters.paths():
+                leaf = clusters.leaf(request_id)
+                tree.insert(leaf.blocks, leaf.tokens, request_id)
+        self._tokens += tree.total_tokens - before
+        self._key_of.update((context.request_id, key) for context in contexts)
+
+    def grow(self, request_id: RequestId, blocks: int) -> None:
+        """A live request's conversation has had another turn; it is the most recently used now. O(height x fan-out)."""
+        key = self._key_of.get(request_id)
+        if key is None:
+            return
+        tree = self._trees[key]
+        tree.grow(tree.path(tree.leaf(request_id)), blocks)
+        self._key_of.move_to_end(request_id)
+
+    def evict(self, request_ids: Iterable[RequestId]) -> int:
+        """Forget requests; returns how many were live."""
+        known = 0
+        for request_id in request_ids:
+            key = self._key_of.pop(request_id, None)
+            if key is None:
+                continue
+            known += 1
+            tree = self._trees[key]
+            before = tree.total_tokens
+            tree.evict([request_id])
+            self._tokens += tree.total_tokens - before
+            if not len(tree):
+                del self._trees[key]
+        return known
+
+    def trim(self) -> None:
+        """Evict the least recently used requests until the bounds hold; the newest always stays."""
+        capacity = self._config.cache_tokens
+        while len(self._key_of) > 1 and (
+            len(self._key_of) > self._config.max_contexts or (capacity is not None and self._tokens > capacity)
+        ):
+            self.evict([next(iter(self._key_of))])
+
+    def paths(self, key: TreeKey) -> dict[RequestId, tuple[int, ...]]:
+        """Search paths of the live requests of one tree."""
+        tree = self._trees.get(key)
+        return {} if tree is None else tree.paths()
+
+    def context(self, request_id: RequestId) -> tuple[BlockId, ...]:
+        """The ordered context of a live request."""
+        return self._trees[self._key_of[request_id]].leaf(request_id).blocks
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything as data that ``json`` can write."""
+        trees = [{"tenant": k.tenant, "scope": k.scope, **tree_snapshot(t)} for k, t in self._trees.items()]
+        return {"version": SNAPSHOT_VERSION, "trees": trees, "order_of_use": list(self._key_of)}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """The state that :meth:`snapshot` described, into an empty forest.
+
+        Raises:
+            InvalidRequestError: not empty, another version, or malformed. Nothing has changed then.
+        """
+        if self._key_of:
+            raise InvalidRequestError("restore", "the pilot is not empty", "restore into a new one")
+        if not isinstance(data, Mapping) or data.get("version") != SNAPSHOT_VERSION:
+            raise InvalidRequestError("snapshot.version", f"is not {SNAPSHOT_VERSION}", "make the snapshot again")
+        if not isinstance(data.get("trees"), list) or not isinstance(data.get("order_of_use"), list):
+            raise InvalidRequestError("snapshot", "lacks trees or order_of_use", "make the snapshot again")
+        trees = {}
+        for place, entry in enumerate(data["trees"]):
+            if not isinstance(entry, Mapping) or not isinstance(entry.get("scope"), str):
+                raise InvalidRequestError(f"snapshot.trees[{place}]", "lacks a scope", "make the snapshot again")
+            trees[TreeKey(TenantId(str(entry.get("tenant"))), entry["scope"])] = restore_tree(entry)
+        owner = {r: key for key, tree in trees.items() for r in tree.paths()}
+        if sorted(owner) != sorted(map(str, data["order_of_use"])):
+            raise InvalidRequestError("snapshot.order_of_use", "does not name the requests", "make the snapshot again")
+        self._trees = trees
+        self._key_of = OrderedDict((RequestId(r), owner[RequestId(r)]) for r in data["order_of_use"])
+        self._tokens = sum(tree.total_tokens for tree in trees.values())
+        self.trim()
+
+    def check_invariants(self) -> None:
+        """Raise ``InvariantError`` unless every tree and the totals are sound. O(everything)."""
+        grown = self._config.matcher != "paper"
+        for tree in self._trees.values():
+            check_tree(tree, prefixes=grown, distinct=grown)
+        owned = sum(len(tree) for tree in self._trees.values())
+        tokens = sum(tree.total_tokens for tree in self._trees.values())
+        if (owned, tokens) != (len(self._key_of), self._tokens) or not all(map(len, self._trees.values())):
+            raise InvariantError("forest: the totals are not those of its trees")
+
+    def _match(self, tree: ContextIndex, blocks: Sequence[BlockId]) -> Match:
+        return tree.search(blocks) if self._config.matcher == "paper" else tree.match_prefix(blocks)

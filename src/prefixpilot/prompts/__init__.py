@@ -1,0 +1,6 @@
+"""Prompts: from plans to text, and chat bodies that carry context blocks."""
+
+from prefixpilot.prompts.assemble import assemble, relevance_annotation
+from prefixpilot.prompts.render import PARAGRAPH, render_block, render_blocks
+
+__all__ = ["PARAGRAPH", "assemble", "relevance_annotation", "render_block", "render_blocks"]

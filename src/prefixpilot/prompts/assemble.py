@@ -1,0 +1,63 @@
+"""From an order and the places of blocks to the blocks of a plan, with their labels and annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefixpilot.annotations import Templates, location_annotation, order_annotation
+from prefixpilot.blocks import StoredBlock
+from prefixpilot.config import LabelSource
+from prefixpilot.conversation import ConversationRecord
+from prefixpilot.core import BlockId, Place, PlannedBlock
+
+
+def assemble(
+    blocks: Sequence[StoredBlock],
+    order: Sequence[int],
+    places: Sequence[Place],
+    record: ConversationRecord,
+    templates: Templates,
+    labels: LabelSource,
+) -> tuple[PlannedBlock, ...]:
+    """The blocks of a plan, in prompt order. O(len).
+
+    Args:
+        blocks: by position in the request.
+        order: positions in prompt order.
+        places: in prompt order, parallel to ``order``; an ``EARLIER`` one is in ``record.labels``, an ``ABOVE`` one has
+            a ``HERE`` before it.
+        record: of the turns that stand before this one; its labels go on being valid, its numbers are counted on.
+    """
+    here: dict[BlockId, str] = {}
+    number = record.next_number
+    planned = []
+    for position, place in zip(order, places, strict=True):
+        stored = blocks[position]
+        if place is Place.HERE:
+            label = _name(stored, number, templates, labels)
+            here.setdefault(stored.block_id, label)
+            number += 1
+        else:
+            label = (here if place is Place.ABOVE else record.labels)[stored.block_id]
+        annotation = _location(label, place, templates)
+        planned.append(PlannedBlock(stored.block_id, stored.block, position, label, annotation, stored.tokens))
+    return tuple(planned)
+
+
+def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates) -> str | None:
+    """The order annotation of blocks in prompt order, or ``None`` if they stand in the retriever's order."""
+    by_rank = sorted(planned, key=lambda block: block.position)
+    if [block.position for block in planned] == [block.position for block in by_rank]:
+        return None
+    return order_annotation(list(dict.fromkeys(block.label for block in by_rank)), templates)
+
+
+def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource) -> str:
+    by_id = labels == "ids" and stored.block.id is not None
+    return templates.name.format(number=stored.block.id if by_id else number)
+
+
+def _location(label: str, place: Place, templates: Templates) -> str | None:
+    if place is Place.HERE:
+        return None
+    return location_annotation(label, earlier_turn=place is Place.EARLIER, templates=templates)

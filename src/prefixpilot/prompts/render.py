@@ -1,0 +1,38 @@
+"""From a plan to the text that stands in the prompt. Wording comes from :mod:`prefixpilot.annotations`."""
+
+from __future__ import annotations
+
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
+from prefixpilot.blocks import rendered_text
+from prefixpilot.core import Plan, PlannedBlock
+from prefixpilot.errors import InvalidRequestError
+
+PARAGRAPH = "\n\n"
+
+
+def render_block(planned: PlannedBlock, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """One block as a paragraph: its label and text, or the location annotation that stands in its place.
+
+    Raises:
+        InvalidRequestError: the block has no text.
+    """
+    if planned.location_annotation is not None:
+        return planned.location_annotation
+    block = planned.block
+    if block.text is None:
+        raise InvalidRequestError(
+            f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
+        )
+    separator = "\n" if block.title is None else " "
+    return f"{templates.label.format(name=planned.label)}{separator}{rendered_text(block)}"
+
+
+def render_blocks(plan: Plan, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """All blocks of a plan in prompt order, then its order annotation, a blank line between them and none at the end.
+
+    The same leading blocks give the same leading bytes, whatever follows. The question goes behind a blank line.
+    """
+    paragraphs = [render_block(planned, templates) for planned in plan.blocks]
+    if plan.order_annotation is not None:
+        paragraphs.append(plan.order_annotation)
+    return PARAGRAPH.join(paragraphs)

@@ -1,0 +1,258 @@
+"""The proxy as an ASGI app: chat requests through the pipeline, a few paths of our own, everything else untouched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+from urllib.parse import unquote
+
+from prefixpilot.config import PilotConfig
+from prefixpilot.errors import MissingExtraError
+from prefixpilot.pilot import ContextPilot
+from prefixpilot.prompts import render_blocks
+from prefixpilot.proxy import headers as h
+from prefixpilot.proxy.call import Call, RefusedError, is_encoded
+from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
+from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.ledger import Ledger
+from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.pipeline import Observation, Pipeline
+from prefixpilot.proxy.report import RecentPlans
+from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.upstream import (
+    EngineBrokeOffError,
+    EngineResponse,
+    EngineTimeoutError,
+    EngineUnreachableError,
+    Upstream,
+    chunks,
+    response_headers,
+)
+
+try:
+    from starlette.routing import Router
+except ImportError:
+    raise MissingExtraError("starlette", 'pip install "prefixpilot[proxy]"') from None
+
+log = logging.getLogger(__name__)
+
+CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
+PLANS: Final = b"/plans/"
+METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+MAX_EVICT_BYTES: Final = 16 << 20
+
+OwnPath = Callable[[Exchange], Awaitable[None]]
+
+
+class ProxyApp:
+    """One proxy: its pipeline, its metrics and its client of the engine. An ASGI app; the lifespan opens the client.
+
+    Args:
+        settings: where the engine is, and every bound.
+        pilot: plans the blocks; a new one if ``None``.
+        steps: collaborators of :class:`Pipeline`, to put in the place of the ordinary ones.
+    """
+
+    def __init__(self, settings: ProxySettings, pilot: ContextPilot | None = None, **steps: Any) -> None:
+        pilot = pilot or ContextPilot(PilotConfig(cache_tokens=settings.cache_tokens))
+        templates = pilot.config.templates
+        self.settings = settings
+        self.metrics = Metrics()
+        self._planner: Planner = steps.pop("planner", pilot)
+        self._plans = RecentPlans(settings.max_plans)
+        self._ledger: Ledger = steps.pop(
+            "ledger", Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
+        )
+        steps.setdefault("render", lambda plan: render_blocks(plan, templates))
+        self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self._upstream = Upstream(settings)
+        self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
+        self._own: dict[tuple[str, bytes], OwnPath] = {
+            ("GET", b"/healthz"): self._healthz,
+            ("GET", b"/readyz"): self._readyz,
+            ("GET", b"/metrics"): self._metrics,
+            ("POST", b"/evict"): self._evict,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Any) -> AsyncIterator[None]:
+        await self._upstream.start()
+        try:
+            yield
+        finally:
+            await self._upstream.close()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One exchange: every error on the way becomes an answer, or a broken-off answer if it has begun."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        exchange = Exchange(scope, receive, send)
+        own = self._own_path(exchange)
+        try:
+            async with asyncio.timeout(self.settings.total_timeout):
+                await (own or self._proxy)(exchange)
+        except ClientGoneError:
+            log.debug("the client of %s has gone", exchange.target)
+        except RefusedError as refusal:
+            await self._refuse(exchange, refusal)
+        except BodyTooLargeError:
+            message = f"the body has more than {self.settings.max_body_bytes} bytes"
+            await self._refuse(exchange, RefusedError(413, message, "invalid_request_error", None, "body_too_large"))
+        except EngineUnreachableError as error:
+            await self._refuse(exchange, RefusedError(502, str(error), "server_error", None, "engine_unreachable"))
+        except (EngineTimeoutError, TimeoutError) as error:
+            message = str(error) or f"not answered within {self.settings.total_timeout:g} s"
+            await self._refuse(exchange, RefusedError(504, message, "server_error", None, "engine_timeout"))
+        except EngineBrokeOffError as error:
+            log.warning("%s: %s", exchange.target, error)  # the answer stays without its end, as the engine left it
+
+    async def _refuse(self, exchange: Exchange, refusal: RefusedError) -> None:
+        if exchange.started:
+            log.warning("%s: %s", exchange.target, refusal.message)
+            return
+        outcome: Outcome = "engine_error" if refusal.status in (502, 504) else "client_error"
+        self._count("fallback" if refusal.status == 500 else outcome)
+        await exchange.respond(refusal.status, refusal.body())
+
+    def _count(self, outcome: Outcome) -> None:
+        self.metrics.requests.labels(outcome).inc()
+
+    def _own_path(self, exchange: Exchange) -> OwnPath | None:
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        if method == "GET" and exchange.path.startswith(PLANS):
+            return self._plan
+        return self._own.get((method, exchange.path))
+
+    # -- to the engine
+
+    async def _proxy(self, exchange: Exchange) -> None:
+        if exchange.method == "POST" and exchange.path in CHAT_PATHS:
+            await self._chat(exchange)
+            return
+        length = h.get(exchange.headers, b"content-length")
+        body: AsyncIterable[bytes] | None = exchange.stream()
+        if not exchange.has_body or length == "0":
+            await exchange.read(0)
+            body = None
+        await exchange.while_connected(self._relay(exchange, exchange.target, exchange.headers, body, None))
+
+    async def _chat(self, exchange: Exchange) -> None:
+        call = Call(exchange.headers, await exchange.read(self.settings.max_body_bytes))
+        forward = self.pipeline.attempt("prepare", lambda: self.pipeline.prepare(call))
+        if isinstance(forward, Failed):
+            message = f"the proxy failed on this request ({forward})"
+            raise RefusedError(500, message, "server_error", None, "proxy_error")
+        target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :]
+        headers = _request_headers(call, forward)
+        await exchange.while_connected(self._relay(exchange, target, headers, forward.body, forward))
+
+    async def _relay(
+        self,
+        exchange: Exchange,
+        target: bytes,
+        headers: h.RawHeaders,
+        body: bytes | AsyncIterable[bytes] | None,
+        forward: Forward | None,
+    ) -> None:
+        async with self._upstream.request(exchange.method, target, headers, body) as response:
+            outcome: Outcome = "passthrough" if forward is None else forward.outcome
+            self._count(outcome if response.status < 400 else "engine_error")
+            answer = response_headers(response)
+            if forward is not None and forward.plan_header is not None:
+                answer.append((h.PLAN, forward.plan_header))
+            await exchange.start(response.status, answer)
+            await _pass_on(exchange, response, self._observe(forward, response))
+
+    def _observe(self, forward: Forward | None, response: EngineResponse) -> Observation | None:
+        if forward is None or not forward.observed:
+            return None
+        content_type = response.headers.get("Content-Type", "")
+        encoding = response.headers.get("Content-Encoding", "")
+        observation = self.pipeline.attempt(
+            "observe", lambda: self.pipeline.observe(forward, response.status, content_type, encoding)
+        )
+        return None if isinstance(observation, Failed) else observation
+
+    # -- paths of our own
+
+    async def _healthz(self, exchange: Exchange) -> None:
+        await exchange.respond(200, b'{"status": "ok"}')
+
+    async def _readyz(self, exchange: Exchange) -> None:
+        wrong = await self._upstream.probe()
+        state = {"ready": wrong is None, "engine": self.settings.engine, "missing": [] if wrong is None else [wrong]}
+        await exchange.respond(200 if wrong is None else 503, json.dumps(state).encode())
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        self.metrics.live_requests.set(self._planner.live_requests)
+        self.metrics.conversations.set(len(self._ledger))
+        await exchange.respond(200, self.metrics.text(), METRICS_TYPE)
+
+    async def _plan(self, exchange: Exchange) -> None:
+        request_id = unquote(exchange.path.removeprefix(PLANS).decode("latin-1"), encoding="latin-1")
+        report = self._plans.get(request_id)
+        if report is None:
+            message = f"no plan of the request {request_id!r} is kept; the last {self.settings.max_plans} are"
+            raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
+        await exchange.respond(200, report)
+
+    async def _evict(self, exchange: Exchange) -> None:
+        ids = _request_ids(await exchange.read(MAX_EVICT_BYTES))
+        known = self.pipeline.attempt("evict", lambda: self._planner.evict(ids))
+        if isinstance(known, Failed):
+            raise RefusedError(500, f"the index failed ({known})", "server_error", None, "proxy_error")
+        await exchange.respond(200, json.dumps({"evicted": known}).encode())
+
+
+async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Observation | None) -> None:
+    """The body as it comes. The last piece of an answer that is no stream waits until it has been read."""
+    held = b""
+    async with aclosing(chunks(response)) as pieces:
+        async for piece in pieces:
+            if observation is not None:
+                observation.feed(piece)
+                if observation.holds_last:
+                    held, piece = piece, held
+            if piece:
+                await exchange.write(piece)
+    if observation is not None:
+        observation.finish()
+    await exchange.write(held, more=False)
+
+
+def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
+    """The client's headers; those that describe a body we changed are made anew."""
+    if not forward.touched:
+        return call.headers
+    headers = h.without(call.headers, (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())))
+    if h.get(headers, h.REQUEST_ID) is None:
+        headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
+    return headers
+
+
+def _request_ids(body: bytes) -> list[str]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(
+            400, f"the body is no JSON ({error})", "invalid_request_error", None, "invalid_value"
+        ) from None
+    ids = document.get("request_ids") if isinstance(document, dict) else None
+    if not isinstance(ids, list) or not all(isinstance(i, str) for i in ids):
+        message = 'request_ids: is missing or no list of strings; send {"request_ids": ["id", ...]}'
+        raise RefusedError(400, message, "invalid_request_error", "request_ids", "invalid_value")
+    return ids
+
+
+def create_app(settings: ProxySettings, pilot: ContextPilot | None = None) -> ProxyApp:
+    """The proxy of one engine, as an ASGI app with a lifespan."""
+    return ProxyApp(settings, pilot)

@@ -1,0 +1,44 @@
+"""The last resort: the blocks in the given order, in full, by code that shares nothing with the ordinary way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from prefixpilot.core import ContextBlock
+from prefixpilot.prompts.chat import FIELD, plain_text
+
+
+def plain_body(body: bytes, frozen: Mapping[int, str], first_number: int = 1) -> bytes:
+    """A chat body without ``context_blocks``; their plain text stands in front of the newest user message.
+
+    Args:
+        frozen: text to put in front of earlier messages, by index: turns already sent.
+        first_number: of the labels.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: the body is not such a request.
+    """
+    document = json.loads(body)
+    blocks = [_block(element) for element in document.pop(FIELD, None) or ()]
+    messages = document["messages"]
+    texts = dict(frozen)
+    if blocks:
+        newest = max(i for i, message in enumerate(messages) if message.get("role") == "user")
+        texts[newest] = "\n\n".join(filter(None, (plain_text(blocks, first_number), texts.get(newest))))
+    for i, text in texts.items():
+        messages[i]["content"] = _in_front(text, messages[i]["content"])
+    return json.dumps(document).encode("ascii")
+
+
+def _block(element: Any) -> ContextBlock:
+    if isinstance(element, str):
+        return ContextBlock(text=element)
+    return ContextBlock(text=element["text"], title=element.get("title"))
+
+
+def _in_front(text: str, content: Any) -> Any:
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": f"{text}\n\n"}, *content]

@@ -1,0 +1,60 @@
+"""What the pipeline decides: the bytes to send, and what to learn once the engine has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefixpilot.core import Plan, RequestId
+from prefixpilot.proxy.ledger import LedgerKey, Turn
+from prefixpilot.proxy.metrics import Outcome
+from prefixpilot.proxy.report import PlanReport
+from prefixpilot.proxy.settings import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What becomes true at the engine's first content, and only then.
+
+    Attributes:
+        plan: for the index; ``None`` in mode off.
+        key, turn: for the ledger; ``None`` without a conversation.
+    """
+
+    plan: Plan | None = None
+    key: LedgerKey | None = None
+    turn: Turn | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to learn."""
+        return self.plan is None and self.turn is None
+
+
+NOTHING_TO_LEARN = Ticket()
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One chat request on its way to the engine.
+
+    Attributes:
+        body: the bytes to send; the client's own if ``touched`` is false.
+        outcome: as counted, unless the engine answers with an error.
+        touched: the body is ours; then the engine gets our request id, and the client the plan header.
+        plan_header: value of ``X-PrefixPilot-Plan``; ``None`` if it could not be made.
+    """
+
+    body: bytes
+    outcome: Outcome
+    mode: Mode
+    request_id: RequestId
+    received: float
+    touched: bool = False
+    plan_header: bytes | None = None
+    report: PlanReport | None = None
+    ticket: Ticket = NOTHING_TO_LEARN
+
+    @property
+    def observed(self) -> bool:
+        """Whether the answer has to be read."""
+        return self.touched or not self.ticket.empty

@@ -1,0 +1,51 @@
+"""HTTP headers as they stand on the wire: pairs of bytes, in order, repeated ones kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
+
+CONVERSATION: Final = b"x-prefixpilot-conversation"
+MODE: Final = b"x-prefixpilot-mode"
+PLAN: Final = b"x-prefixpilot-plan"
+REQUEST_ID: Final = b"x-request-id"
+CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key")
+
+HOP_BY_HOP: Final = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+"""Headers that belong to one connection (RFC 9110, 7.6.1)."""
+
+NOT_SENT_ON: Final = frozenset((b"host", b"expect"))
+"""Host names us; ``Expect: 100-continue`` has been answered by us."""
+
+
+def get(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The first value of a header, in latin-1; ``name`` in lower case."""
+    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)
+
+
+def without(headers: Iterable[tuple[bytes, bytes]], names: Iterable[bytes]) -> RawHeaders:
+    """The headers but those; ``names`` in lower case."""
+    dropped = frozenset(names)
+    return [(key, value) for key, value in headers if key.lower() not in dropped]
+
+
+def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The headers that are not about this connection, those that ``Connection`` names included."""
+    headers = list(headers)
+    named = [value for key, value in headers if key.lower() == b"connection"]
+    tokens = {token.strip().lower() for value in named for token in value.split(b",")}
+    return without(headers, HOP_BY_HOP | tokens)

@@ -1,0 +1,309 @@
+"""The way of a chat request through our code, and the one point at which it fails open (invariant 6).
+
+::
+
+    parse -> restore -> plan -> place -> report ............ before the engine: prepare()
+    observe, learn, record, metrics ........................ after it: first content, end of the answer
+
+Every step is an argument of :class:`Pipeline`. An error of ours in a step before the engine sends the blocks plainly in
+the given order; one after it never reaches the client. Both are counted and logged. Pure but for the log: no I/O here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from prefixpilot.core import Plan, Request, TenantId
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.prompts import render_blocks
+from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat, text_in_front
+from prefixpilot.proxy import fallback
+from prefixpilot.proxy.answer import AnswerObserver
+from prefixpilot.proxy.call import (
+    Call,
+    NotJsonError,
+    Options,
+    RefusedError,
+    is_encoded,
+    read_body,
+    read_options,
+    write_body,
+)
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
+from prefixpilot.proxy.history import History
+from prefixpilot.proxy.ledger import NOTHING_RESTORED, Ledger, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
+from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.steps import Failed, Parse, Planner
+from prefixpilot.proxy.turns import (
+    ALONE,
+    Past,
+    Planned,
+    given,
+    labels_of_sent,
+    plain,
+    same_again,
+    turn_of,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Pipeline:
+    """Decides what to send for a chat request, and learns from the answer. One event loop calls it."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        pilot: Planner,
+        ledger: Ledger,
+        metrics: Metrics,
+        plans: RecentPlans,
+        *,
+        parse: Parse = parse_chat,
+        render: Callable[[Plan], str] = render_blocks,
+        place: Callable[[ChatRequest, str, Mapping[int, Any]], dict[str, Any]] = ChatRequest.render,
+        describe: Callable[[PlanReport], bytes] = plan_header,
+        observer: Callable[[int, str, str], AnswerObserver] = AnswerObserver,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+    ) -> None:
+        self._settings = settings
+        self._pilot = pilot
+        self._ledger = ledger
+        self._metrics = metrics
+        self._plans = plans
+        self._parse = parse
+        self._render = render
+        self._place = place
+        self._describe = describe
+        self._observer = observer
+        self._new_id = new_id
+
+    # -- before the engine
+
+    def prepare(self, call: Call) -> Forward:
+        """What to send.
+
+        Raises:
+            RefusedError: 400 for a client's mistake; 500 if even the plain rendering failed.
+        """
+        try:
+            options = read_options(call, self._settings.mode, self._new_id)
+            if options.conversation is None and FIELD.encode() not in call.body and not is_encoded(call):
+                return _untouched(call, options)
+            return self._prepare(call, options)
+        except InvalidRequestError as error:
+            raise RefusedError.of(error) from error
+
+    def _prepare(self, call: Call, options: Options) -> Forward:
+        chat = self.attempt("parse", lambda: self._read(call, options))
+        if isinstance(chat, Failed):
+            return self._last_resort(call, options, chat, NOTHING_RESTORED)
+        if chat is None:
+            return _untouched(call, options)
+        past = self._recall(chat, options)
+        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE)
+        failed = next((x for x in (past, planned) if isinstance(x, Failed)), None)
+        past = past if isinstance(past, Past) else ALONE
+        if isinstance(planned, Failed):
+            planned = plain(chat, past)
+        if not planned.text and not past.restored.texts and FIELD not in chat.body:
+            return replace(_untouched(call, options, failed), ticket=planned.ticket)
+        body = self.attempt("place", lambda: self._body(chat, planned, past.restored))
+        if isinstance(body, Failed):
+            ticket = NOTHING_TO_LEARN if chat.newest_user in past.restored.turns else plain(chat, past).ticket
+            return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
+        return self._forward(call, options, chat, past.restored, planned, body, failed)
+
+    def _read(self, call: Call, options: Options) -> ChatRequest | None:
+        try:
+            body = read_body(call, self._settings.max_body_bytes)
+        except NotJsonError:
+            return None
+        return self._parse(body, history=options.conversation is not None)
+
+    def _recall(self, chat: ChatRequest, options: Options) -> Past | Failed:
+        if options.conversation is None or chat.newest_user < 0:
+            return ALONE
+        key = LedgerKey(self._settings.tenant, options.credential, options.conversation, options.mode)
+        past = self.attempt("restore", lambda: self._restore(key, chat))
+        if isinstance(past, Past) and past.restored.ambiguous:
+            self._metrics.ambiguous.inc()
+        return past
+
+    def _restore(self, key: LedgerKey, chat: ChatRequest) -> Past:
+        history = History.of(chat)
+        return Past(key, history, self._ledger.restore(key, history, with_newest=chat.in_tool_loop))
+
+    def _plan(self, chat: ChatRequest, options: Options, past: Past) -> Planned | Failed:
+        if chat.newest_user in past.restored.turns:
+            return Planned("", labels_of_sent(chat.blocks, past.restored.labels))
+        return self.attempt("plan", lambda: self._plan_turn(chat, options, past))
+
+    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past) -> Planned:
+        retried = self._retried(chat, past)
+        if retried is not None:
+            return same_again(retried, chat.blocks, options, past.key)
+        if not chat.blocks:
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(chat, past, "", (), past.restored.record)))
+        request = Request(
+            chat.blocks,
+            options.request_id,
+            tenant=TenantId(self._settings.tenant),
+            scope=chat.scope(),
+        )
+        record = past.restored.record
+        plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
+        text = self._render(plan)
+        turn = turn_of(chat, past, text, plan.labels, record.after(plan), plan)
+        return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
+
+    def _retried(self, chat: ChatRequest, past: Past) -> Turn | None:
+        if past.key is None or past.history is None:
+            return None
+        chain = past.history.chains[chat.newest_user]
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat.blocks))
+
+    def _body(self, chat: ChatRequest, planned: Planned, restored: Restoration) -> bytes:
+        frozen = {
+            i: text_in_front(text, chat.messages[i].get("content"), f"messages[{i}].content")
+            for i, text in restored.texts.items()
+        }
+        return write_body(self._place(chat, planned.text, frozen))
+
+    def _forward(
+        self,
+        call: Call,
+        options: Options,
+        chat: ChatRequest,
+        restored: Restoration,
+        planned: Planned,
+        body: bytes,
+        failed: Failed | None,
+    ) -> Forward:
+        cause = None if failed is None else str(failed)
+        report = PlanReport(
+            options.request_id,
+            options.mode,
+            chat.blocks,
+            planned.labels,
+            planned.plan,
+            len(restored.texts),
+            restored.ambiguous,
+            cause,
+        )
+        self.attempt("report", lambda: self._plans.add(report))
+        header = self.attempt("report", lambda: self._describe(report))
+        return Forward(
+            body,
+            "planned" if failed is None else "fallback",
+            options.mode,
+            options.request_id,
+            call.received,
+            touched=True,
+            plan_header=None if isinstance(header, Failed) else header,
+            report=report,
+            ticket=planned.ticket,
+        )
+
+    def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
+        """Plain text by other code than that which failed; the client's bytes only if nothing is to be placed."""
+        untouched = _untouched(call, options, failed)
+        if FIELD.encode() not in call.body and not restored.texts and not is_encoded(call):
+            return untouched
+        number = restored.record.next_number
+        body = self.attempt("fallback", lambda: fallback.plain_body(call.body, restored.texts, number))
+        if isinstance(body, Failed):
+            message = f"the proxy failed on this request, and so did its plain rendering ({failed}, {body})"
+            raise RefusedError(500, message, "server_error", None, "proxy_error")
+        report = PlanReport(options.request_id, options.mode, (), (), None, len(restored.texts), False, str(failed))
+        header = self.attempt("report", lambda: self._describe(report))
+        return replace(untouched, body=body, touched=True, plan_header=None if isinstance(header, Failed) else header)
+
+    # -- after the engine
+
+    def observe(self, forward: Forward, status: int, content_type: str, encoding: str) -> Observation:
+        """Watch the answer to a request."""
+        return Observation(self, forward, self._observer(status, content_type, encoding))
+
+    def started(self, forward: Forward, answer: AnswerObserver) -> None:
+        """The engine's first content is there: it holds the prompt."""
+        ticket = forward.ticket
+        if forward.touched and answer.streaming:
+            self._metrics.ttft.labels(forward.mode).observe(monotonic() - forward.received)
+        if ticket.plan is not None:
+            plan = ticket.plan
+            self.attempt("learn", lambda: self._pilot.learn(plan))
+        if ticket.key is not None and ticket.turn is not None:
+            key, turn = ticket.key, ticket.turn
+            self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply))
+        if forward.report is not None and forward.report.plan is not None:
+            self._count(forward.report.plan)
+
+    def finished(self, forward: Forward, answer: AnswerObserver) -> None:
+        """The answer is complete."""
+        if forward.touched and answer.started:
+            self._metrics.count_usage(answer.usage, forward.mode)
+
+    def _count(self, plan: Plan) -> None:
+        self._metrics.predicted.inc(plan.predicted_cached_tokens or 0)
+        self._metrics.replaced.inc(sum(b.tokens for b in plan.blocks if b.location_annotation is not None))
+
+    def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
+        """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
+        try:
+            return action()
+        except RefusedError:
+            raise
+        except Exception as error:
+            if step == "parse" and isinstance(error, InvalidRequestError):
+                raise
+            self._metrics.fail_opens.labels(step).inc()
+            log.error("failed open in step %s", step, exc_info=error)
+            return Failed(step, error)
+
+
+class Observation:
+    """One answer going by. Nothing that goes wrong here reaches the client.
+
+    Attributes:
+        holds_last: the answer is not a stream, and is known only with its last byte; pass that on after ``finish``, so
+            that the client's next request finds this turn recorded.
+    """
+
+    def __init__(self, pipeline: Pipeline, forward: Forward, answer: AnswerObserver) -> None:
+        self._pipeline = pipeline
+        self._forward = forward
+        self._answer = answer
+        self._broken = False
+        self._told = False
+        self.holds_last = not answer.streaming
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        self._watch(lambda: self._answer.feed(data))
+
+    def finish(self) -> None:
+        """The answer has come to its proper end."""
+        self._watch(self._answer.finish)
+        self._pipeline.attempt("metrics", lambda: self._pipeline.finished(self._forward, self._answer))
+
+    def _watch(self, action: Callable[[], None]) -> None:
+        if self._broken:
+            return
+        self._broken = isinstance(self._pipeline.attempt("observe", action), Failed)
+        if self._answer.started and not self._told:
+            self._told = True
+            self._pipeline.attempt("learn", lambda: self._pipeline.started(self._forward, self._answer))
+
+
+def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
+    outcome: Outcome = "passthrough" if failed is None else "fallback"
+    return Forward(call.body, outcome, options.mode, options.request_id, call.received)

@@ -1,0 +1,107 @@
+"""What the client is told of a plan: the response header, and ``GET /plans/{request_id}``."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from prefixpilot.core import ContextBlock, Plan, RequestId
+from prefixpilot.proxy.settings import Mode
+
+MAX_HEADER_BYTES: Final = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A request as it was planned.
+
+    Attributes:
+        blocks: those of the request, by the client's position.
+        labels: label of each block, by the client's position.
+        plan: ``None`` if nothing was planned (no blocks, a tool loop, a fallback).
+        restored: how many earlier turns were sent again as they had been sent.
+        ambiguous: the history fits several recorded branches.
+        fallback: step and kind of an error of ours, if there was one.
+    """
+
+    request_id: RequestId
+    mode: Mode
+    blocks: tuple[ContextBlock, ...]
+    labels: Sequence[str]
+    plan: Plan | None
+    restored: int
+    ambiguous: bool
+    fallback: str | None
+
+    @property
+    def replaced(self) -> int:
+        """Blocks that do not stand in full in this turn's own text."""
+        if self.plan is None:
+            return 0
+        return sum(block.location_annotation is not None for block in self.plan.blocks)
+
+    def summary(self) -> dict[str, Any]:
+        """All but the labels. What is unknown is ``null``."""
+        plan = self.plan
+        summary = {
+            "request_id": self.request_id,
+            "mode": self.mode,
+            "blocks": len(self.blocks),
+            "prefix_len": plan.prefix_len if plan else 0,
+            "replaced": self.replaced,
+            "predicted_cached_tokens": plan.predicted_cached_tokens if plan else None,
+            "restored": self.restored,
+            "ambiguous": self.ambiguous,
+        }
+        return summary if self.fallback is None else {**summary, "fallback": self.fallback}
+
+    def full(self) -> dict[str, Any]:
+        """The summary, and each block: label, the client's id, place in the prompt, whether it was replaced."""
+        places = {block.position: (place, block) for place, block in enumerate(self.plan.blocks if self.plan else ())}
+        labels = []
+        for position, (block, label) in enumerate(zip(self.blocks, self.labels, strict=True)):
+            entry: dict[str, Any] = {"position": position, "label": label, "id": block.id}
+            if position in places:
+                place, planned = places[position]
+                entry |= {"place": place, "replaced": planned.location_annotation is not None}
+            labels.append(entry)
+        return {**self.summary(), "labels": labels}
+
+
+def plan_header(report: PlanReport) -> bytes:
+    """Compact ASCII JSON under 4 kB; labels that do not fit are at ``labels_at``."""
+    summary = report.summary()
+    header = _compact({**summary, "labels": list(report.labels)})
+    if len(header) <= MAX_HEADER_BYTES:
+        return header
+    return _compact({**summary, "labels_at": f"/plans/{quote(report.request_id, safe='')}"})
+
+
+def _compact(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+class RecentPlans:
+    """The last plans as JSON, by request id; the oldest goes first."""
+
+    def __init__(self, max_plans: int) -> None:
+        self._max = max_plans
+        self._reports: OrderedDict[str, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def add(self, report: PlanReport) -> None:
+        """Keep a report (its labels and numbers, no text); one of the same id is replaced."""
+        self._reports[report.request_id] = _compact(report.full())
+        self._reports.move_to_end(report.request_id)
+        if len(self._reports) > self._max:
+            self._reports.popitem(last=False)
+
+    def get(self, request_id: str) -> bytes | None:
+        """The report of a request, if it is still kept."""
+        return self._reports.get(request_id)

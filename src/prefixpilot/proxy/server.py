@@ -1,0 +1,159 @@
+"""The proxy on a port: uvicorn, in a thread or as the whole process. Start, drain and stop have bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Final
+
+from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
+from prefixpilot.pilot import ContextPilot
+from prefixpilot.proxy.app import ProxyApp, create_app
+from prefixpilot.proxy.settings import ProxySettings
+
+try:
+    import uvicorn
+except ImportError:
+    raise MissingExtraError("uvicorn", 'pip install "prefixpilot[proxy]"') from None
+
+START_TIMEOUT_S: Final = 10.0
+STOP_SLACK_S: Final = 5.0
+
+
+class RunningProxy:
+    """A proxy in a thread of its own, from ``start`` to ``stop``; a context manager.
+
+    Attributes:
+        app: the app that it serves.
+        url: ``http://HOST:PORT``, without ``/v1``; the port that it really got.
+    """
+
+    def __init__(self, app: ProxyApp) -> None:
+        self.app = app
+        self._listener = _listen(app.settings)
+        self.url = _url(app.settings.host, self._listener.getsockname()[1])
+        self._server = _server(app)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="prefixpilot-proxy", daemon=True
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread serves."""
+        return self._thread.is_alive()
+
+    def start(self) -> RunningProxy:
+        """Returns once it listens. Raises EngineError past the bound."""
+        self._thread.start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.stop()
+                raise EngineError(f"the proxy was not up within {START_TIMEOUT_S:g} s; its log says why")
+            time.sleep(0.005)
+        return self
+
+    def stop(self) -> None:
+        """Drain and end. Requests in flight get ``drain_timeout`` seconds; a second stop does nothing."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(self.app.settings.drain_timeout + STOP_SLACK_S)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(STOP_SLACK_S)
+        self._listener.close()
+
+    def __enter__(self) -> RunningProxy:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def serve_in_thread(
+    settings: ProxySettings, *, pilot: ContextPilot | None = None, app: ProxyApp | None = None
+) -> RunningProxy:
+    """A proxy to use as a context manager: ``with serve_in_thread(settings) as proxy: proxy.url``.
+
+    Args:
+        app: serve this one, whose settings are then used.
+
+    Raises:
+        ConfigError: the port cannot be bound.
+    """
+    return RunningProxy(app or create_app(settings, pilot))
+
+
+def serve(
+    settings: ProxySettings, *, pilot: ContextPilot | None = None, on_listening: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM, drain, and return. For the main thread.
+
+    Args:
+        on_listening: called with the URL once the port is bound.
+
+    Raises:
+        ConfigError: the port cannot be bound.
+    """
+    app = create_app(settings, pilot)
+    with contextlib.closing(_listen(settings)) as listener:
+        if on_listening is not None:
+            on_listening(_url(settings.host, listener.getsockname()[1]))
+        _server(app).run([listener])
+
+
+class _Server(uvicorn.Server):
+    """Takes SIGINT and SIGTERM, and does not raise them again afterwards: the caller has still to clean up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _server(app: ProxyApp) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=65,
+            timeout_graceful_shutdown=max(1, round(app.settings.drain_timeout)),
+        )
+    )
+
+
+def _listen(settings: ProxySettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            "port",
+            f"{settings.host}:{settings.port} cannot be bound ({error.strerror or error})",
+            "end what listens there, or choose another port (0 takes a free one)",
+        ) from None
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,39 @@
+"""What the pipeline needs from others, and what a failed step is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from prefixpilot.conversation import ConversationRecord
+from prefixpilot.core import Plan, Request
+from prefixpilot.prompts.chat import ChatRequest
+
+
+class Planner(Protocol):
+    """What the pipeline asks of a :class:`~prefixpilot.ContextPilot`."""
+
+    def propose(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
+    def as_given(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
+    def learn(self, plan: Plan) -> None: ...
+    def evict(self, request_ids: Iterable[str]) -> int: ...
+    @property
+    def live_requests(self) -> int: ...
+
+
+class Parse(Protocol):
+    """:func:`prefixpilot.prompts.chat.parse_chat`."""
+
+    def __call__(self, body: Mapping[str, Any], *, history: bool = ...) -> ChatRequest | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step of ours that raised."""
+
+    step: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.step}: {type(self.error).__name__}"

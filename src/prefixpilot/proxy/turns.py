@@ -1,0 +1,111 @@
+"""A turn of a chat: what is known of its past, what stands in front of it, and what is recorded of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.conversation import ConversationRecord
+from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
+from prefixpilot.proxy.call import Options
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
+from prefixpilot.proxy.history import History
+from prefixpilot.proxy.ledger import NOTHING_RESTORED, BlockKey, LedgerKey, Restoration, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of a request's conversation.
+
+    Attributes:
+        key: ``None`` if the request stands alone.
+        history: ``None`` with ``key``, and if the ledger failed.
+    """
+
+    key: LedgerKey | None = None
+    history: History | None = None
+    restored: Restoration = NOTHING_RESTORED
+
+
+ALONE: Final = Past()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """This turn's text, and what comes of it.
+
+    Attributes:
+        text: to put in front of the newest user message.
+        labels: of the request's blocks, by the client's position.
+        plan: to report; ``None`` if nothing was planned.
+        ticket: what to learn.
+    """
+
+    text: str
+    labels: tuple[str, ...]
+    plan: Plan | None = None
+    ticket: Ticket = NOTHING_TO_LEARN
+
+
+def _block_key(block: ContextBlock) -> BlockKey:
+    return digest([block.title, block.text])
+
+
+def given(blocks: Iterable[ContextBlock]) -> bytes:
+    return digest([[block.title, block.text] for block in blocks])
+
+
+def labels_of_sent(blocks: tuple[ContextBlock, ...], labels: Mapping[BlockKey, str]) -> tuple[str, ...]:
+    """Labels of blocks that already stand in the prompt."""
+    for i, block in enumerate(blocks):
+        if _block_key(block) not in labels:
+            raise InvalidRequestError(
+                f"{FIELD}[{i}]",
+                "is new, but the newest user message has been sent already and cannot change in a tool loop",
+                "send new blocks with a new user message, or as the content of a tool message",
+            )
+    return tuple(labels[_block_key(block)] for block in blocks)
+
+
+def turn_of(
+    chat: ChatRequest,
+    past: Past,
+    text: str,
+    labels: Iterable[str],
+    record: ConversationRecord,
+    plan: Plan | None = None,
+) -> Turn | None:
+    """The turn to record; ``None`` if it stands alone, or is a tool loop whose user message we did not see."""
+    if past.history is None or (chat.in_tool_loop and not text):
+        return None
+    return Turn(
+        past.history.chains[chat.newest_user],
+        past.restored.deepest,
+        text,
+        given(chat.blocks),
+        dict(zip(map(_block_key, chat.blocks), labels, strict=True)),
+        record,
+        plan,
+    )
+
+
+def same_again(turn: Turn, blocks: Iterable[ContextBlock], options: Options, key: LedgerKey | None) -> Planned:
+    """A retried turn: the same bytes; the index learns its first turn under the new request id, and no growth twice."""
+    plan = None if turn.plan is None else replace(turn.plan, request_id=options.request_id)
+    learnt = replace(plan, blocks=()) if plan is not None and plan.turn else plan
+    labels = plan.labels if plan else tuple(turn.labels[_block_key(block)] for block in blocks)
+    return Planned(turn.text, labels, plan, Ticket(learnt if options.mode == "on" else None, key, turn))
+
+
+def plain(chat: ChatRequest, past: Past) -> Planned:
+    """Given order, all in full, numbered on; recorded as it was sent, so that the next turn finds it."""
+    record = past.restored.record
+    text = plain_text(chat.blocks, record.next_number)
+    numbers = range(record.next_number, record.next_number + len(chat.blocks))
+    labels = tuple(DEFAULT_TEMPLATES.name.format(number=number) for number in numbers)
+    after = replace(record, turns=record.turns + 1, next_number=record.next_number + len(chat.blocks))
+    return Planned(text, labels, None, Ticket(None, past.key, turn_of(chat, past, text, labels, after)))

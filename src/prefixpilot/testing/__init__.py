@@ -1,0 +1,19 @@
+"""Doubles that ship with the product (floor 5): an engine without a model, and a way to cut a real model down.
+
+``SimulatedEngine`` needs the extra ``[proxy]`` (uvicorn). :mod:`prefixpilot.testing.tiny_model` needs the package
+``gguf`` and is imported by its own name.
+"""
+
+from prefixpilot.testing.faults import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond
+from prefixpilot.testing.simulated_engine import ReceivedRequest, SimulatedEngine
+
+__all__ = [
+    "BreakOff",
+    "CloseConnection",
+    "ErrorEvent",
+    "Fault",
+    "Garbage",
+    "ReceivedRequest",
+    "Respond",
+    "SimulatedEngine",
+]

@@ -1,0 +1,161 @@
+"""``prefixpilot plan``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefixpilot import ContextPilot, Request
+from prefixpilot.cli import main
+
+TRACE: list[dict[str, Any]] = [
+    {"trace": "tiny", "tokens": [100] * 10},
+    {"request_id": "r0", "session_id": "a", "turn": 0, "blocks": [2, 1, 3]},
+    {"request_id": "r1", "session_id": "b", "turn": 0, "blocks": [4, 5, 6]},
+    {"request_id": "r2", "session_id": "a", "turn": 1, "blocks": [1, 2, 7]},
+]
+
+
+def write(path: Path, lines: list[Any]) -> str:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def read(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return write(tmp_path / "trace.jsonl", TRACE)
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> str:
+    def line(custom_id: str, blocks: list[str]) -> dict[str, Any]:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Why?"}], "context_blocks": blocks, "seed": 1}
+        return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+    return write(tmp_path / "batch.jsonl", [line("c0", ["two", "one"]), line("c1", ["x"]), line("c2", ["one", "two"])])
+
+
+def test_the_plan_goes_to_stdout_and_the_summary_to_stderr(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", trace]) == 0
+    out, err = capsys.readouterr()
+    lines = read(out)
+    assert sorted(line["request_id"] for line in lines) == ["r0", "r1", "r2"]
+    by_id = {line["request_id"]: line for line in lines}
+    assert all(list(line) == ["request_id", "blocks", "annotation"] for line in lines)
+    for request in TRACE[1:]:
+        assert sorted(by_id[request["request_id"]]["blocks"]) == sorted(request["blocks"])
+    assert by_id["r0"]["blocks"][:2] == by_id["r2"]["blocks"][:2] == [1, 2]
+    assert by_id["r0"]["annotation"].endswith("priority order: [Doc 2] > [Doc 1] > [Doc 3] and answer the question.")
+    assert by_id["r2"]["annotation"] is None
+    assert "requests   3, of which 3 have context blocks" in err
+    assert "cached     200 tokens (predicted, for 3 requests)" in err
+
+
+def test_execution_order_puts_sharers_side_by_side(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", trace])
+    ids = [line["request_id"] for line in read(capsys.readouterr().out)]
+    assert abs(ids.index("r0") - ids.index("r2")) == 1
+
+
+@pytest.mark.parametrize("schedule", ["paper", "depth-first"])
+def test_both_schedules_and_the_planner(trace: str, schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", trace, "--planner", "paper", "--schedule", schedule]) == 0
+    assert len(read(capsys.readouterr().out)) == 3
+
+
+def test_to_a_file_with_a_json_summary(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "plan.jsonl"
+    assert main(["plan", trace, "-o", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "workload": "tiny",
+        "requests": 3,
+        "requests_with_blocks": 3,
+        "requests_reordered": 1,
+        "blocks": 9,
+        "blocks_replaced": 0,
+        "block_tokens": 900,
+        "predicted_cached_tokens": 200,
+        "predicted_for_requests": 3,
+    }
+    assert len(read(out.read_text())) == 3
+
+
+def test_a_compressed_file_is_the_same_each_time(trace: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
+    assert main(["plan", trace, "-o", str(first)]) == main(["plan", trace, "-o", str(second)]) == 0
+    assert first.read_bytes() == second.read_bytes()
+    assert len(read(gzip.decompress(first.read_bytes()).decode())) == 3
+
+
+def test_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", trace, "--multi-turn"]) == 0
+    lines = read(capsys.readouterr().out)
+    ids = [line["request_id"] for line in lines]
+    assert ids.index("r0") < ids.index("r2")
+    second = lines[ids.index("r2")]
+    assert second["blocks"] == [1, 2, 7]
+    assert second["annotation"] is None
+    assert [entry["index"] for entry in second["replaced"]] == [0, 1]
+    assert second["replaced"][0]["annotation"] == "Please refer to [Doc 2] in the previous conversation."
+
+
+def test_a_batch_file_is_ready_to_run(batch: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", batch]) == 0
+    lines = read(capsys.readouterr().out)
+    assert sorted(line["custom_id"] for line in lines) == ["c0", "c1", "c2"]
+    bodies = {line["custom_id"]: line["body"] for line in lines}
+    assert all(list(body) == ["model", "messages", "seed"] for body in bodies.values())
+    contents = {custom_id: body["messages"][0]["content"] for custom_id, body in bodies.items()}
+    assert contents["c1"] == "[Doc 1]\nx\n\nWhy?"
+    shared = "[Doc 1]\ntwo\n\n[Doc 2]\none\n\n"
+    assert contents["c0"] == f"{shared}Why?"
+    assert contents["c2"].startswith(
+        f"{shared}Please read the context in the following priority order: [Doc 2] > [Doc 1]"
+    )
+
+
+def test_conversations_need_sessions(batch: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", batch, "--multi-turn"]) == 2
+    assert "batch.jsonl:1: a Batch line names no session; leave out --multi-turn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["index.json", "index.json.gz"])
+def test_the_index_can_be_taken_over(trace: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert main(["plan", trace, "-o", str(tmp_path / "plan"), "--save-index", str(path)]) == 0
+    content = path.read_bytes()
+    pilot = ContextPilot()
+    pilot.restore(json.loads(gzip.decompress(content) if name.endswith(".gz") else content))
+    assert pilot.live_requests == 3
+    assert pilot.propose(Request.from_ids("new", [8, 2, 1])).sent == (1, 2, 8)
+
+
+def test_the_index_is_not_the_plan(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", trace, "-o", "same", "--save-index", "same"]) == 2
+    assert "--save-index: is same like the plan" in capsys.readouterr().err
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = write(tmp_path / "bad.jsonl", [*TRACE, {"request_id": "r3", "blocks": 7}])
+    before = sorted(tmp_path.iterdir())
+    assert main(["plan", bad, "-o", str(tmp_path / "out.jsonl")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"prefixpilot plan: {bad}:5: blocks: is 7; give a list\n")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_old_plan_survives_an_error(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "plan.jsonl"
+    out.write_text("old")
+    assert main(["plan", trace, "-o", str(out), "--save-index", str(tmp_path / "missing" / "index")]) == 2
+    assert "missing/index: No such file or directory; give a file that can be written" in capsys.readouterr().err
+    assert out.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.jsonl", "trace.jsonl"]

@@ -1,0 +1,70 @@
+"""Cutting a GGUF file, on small files written here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader, GGUFWriter
+
+from prefixpilot.errors import ConfigError
+from prefixpilot.testing.tiny_model import cut_model
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three blocks, tensors outside of them, scalar and array fields."""
+    path = tmp_path / "source.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_block_count(3)
+    writer.add_context_length(8192)
+    writer.add_token_list(["a", "b", "c"])
+    writer.add_token_scores([0.5, 1.5, 2.5])
+    names = ["token_embd.weight", *(f"blk.{i}.attn_q.weight" for i in range(3)), "output_norm.weight"]
+    for number, name in enumerate(names):
+        writer.add_tensor(name, np.full((4, 8), number, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def values(path: Path, *keys: str) -> list[object]:
+    fields = GGUFReader(path).fields
+    return [fields[key].contents() for key in keys]
+
+
+def test_the_first_blocks_and_all_else_are_kept(source: Path, tmp_path: Path) -> None:
+    target = cut_model(source, tmp_path / "cut.gguf", layers=2)
+    tensors = {t.name: float(t.data.flat[0]) for t in GGUFReader(target).tensors}
+    assert tensors == {
+        "token_embd.weight": 0.0,
+        "blk.0.attn_q.weight": 1.0,
+        "blk.1.attn_q.weight": 2.0,
+        "output_norm.weight": 4.0,
+    }
+    assert values(target, "llama.block_count", "llama.context_length") == [2, 8192]
+    kept = ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "general.architecture")
+    assert values(target, *kept) == values(source, *kept)
+
+
+def test_the_target_replaces_an_older_one_whole(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "cut.gguf"
+    target.write_bytes(b"old")
+    cut_model(source, target, layers=1)
+    assert values(target, "llama.block_count") == [1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.gguf", "source.gguf"]
+
+
+@pytest.mark.parametrize("layers", [0, -1, 4])
+def test_layers_out_of_range_are_refused_and_nothing_is_written(source: Path, tmp_path: Path, layers: int) -> None:
+    with pytest.raises(ConfigError, match=rf"layers: is {layers}; use an int from 1 to 3"):
+        cut_model(source, tmp_path / "cut.gguf", layers)
+    assert [p.name for p in tmp_path.iterdir()] == ["source.gguf"]
+
+
+def test_a_source_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"source: .* does not exist"):
+        cut_model(tmp_path / "none.gguf", tmp_path / "cut.gguf")
