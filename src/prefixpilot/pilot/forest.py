@@ -81,8 +81,8 @@ class Forest:
     def build(self, key: TreeKey, contexts: Sequence[NewContext], sort_key: SortKey) -> None:
         """Algorithm 4 over contexts none of which shares a prefix with the tree. Call :meth:`trim` afterwards.
 
-        The clusters become the tree itself for the paper's matcher. Otherwise their reordered contexts are inserted depth
-        first: siblings of the cluster tree may begin with the same block, and share it in the engine's cache.
+        The clusters become the tree itself for the paper's matcher. Otherwise their reordered contexts are inserted
+        depth first: siblings of the cluster tree may begin with the same block, and share it in the engine's cache.
         """
         self.evict(context.request_id for context in contexts)
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))

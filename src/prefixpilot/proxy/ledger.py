@@ -20,8 +20,9 @@ from prefixpilot.proxy.history import Chain, History
 from prefixpilot.proxy.reply import HEAD_CHARS, Likeness, ReplyText
 from prefixpilot.proxy.settings import Mode
 
-MAX_REPLIES: Final = 8
-_TURN_OVERHEAD: Final = 2048
+MAX_REPLIES: Final = 4
+_TURN_BYTES: Final = 2048
+_LABEL_BYTES: Final = 128
 
 BlockKey = bytes
 
@@ -71,8 +72,10 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """Estimated bytes: the text, and once more in the plan's blocks."""
-        return 2 * sys.getsizeof(self.text) + MAX_REPLIES * HEAD_CHARS // 4 + _TURN_OVERHEAD
+        """Estimated bytes: the text, and once more in the plan's blocks; replies at their bound; the labels so far."""
+        labels = len(self.labels) + len(self.record.labels)
+        replies = MAX_REPLIES * HEAD_CHARS * 2
+        return 2 * sys.getsizeof(self.text) + replies + labels * _LABEL_BYTES + _TURN_BYTES
 
     def compare(self, client_reply: str) -> Likeness:
         """The best likeness of the client's copy of the reply with any that the engine gave."""

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
-HEAD_CHARS: Final = 4096
+HEAD_CHARS: Final = 1024
 
 
 class Likeness(enum.Enum):
