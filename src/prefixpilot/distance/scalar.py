@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prefixpilot.core import BlockId
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Overlap(NamedTuple):
@@ -30,6 +32,8 @@ class Overlap(NamedTuple):
 
     def exact(self, alpha: float) -> Fraction:
         """Eq. 1 without rounding, for comparisons that must see ties (Algorithm 1)."""
+        from fractions import Fraction  # 6 ms of import, for the paper's matcher only
+
         if self.shared == 0:
             return Fraction(1)
         exact_alpha = Fraction(alpha).limit_denominator(10**9)
