@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.errors import ConfigError
 
-Planner = Literal["paper"]
+Planner = Literal["shared-tokens", "paper"]
 Schedule = Literal["depth-first", "paper"]
 Matcher = Literal["prefix", "paper"]
 LabelSource = Literal["counted", "ids"]
@@ -21,10 +21,10 @@ class PilotConfig:
 
     Attributes:
         alpha: weight of the position term of Eq. 1; the paper's range is [0.001, 0.01].
-        planner: how a batch is ordered. ``paper`` is Algorithm 4.
+        planner: how a batch is ordered. ``shared-tokens`` agglomerates by the tokens saved; ``paper`` is Algorithm 4.
         schedule: how a batch is scheduled. ``depth-first`` walks the tree; ``paper`` is Algorithm 5.
         matcher: how a request finds its place online. ``prefix`` follows only prefixes that were sent, and takes the
-            one of most tokens; ``paper`` is Algorithm 1.
+            one of most tokens; ``paper`` is Algorithm 1, and needs the paper's planner.
         labels: ``counted`` numbers blocks along the conversation, so that equal earlier bytes have equal labels;
             ``ids`` uses the caller's ids, as the paper's examples do.
         normalization: which texts count as the same block: equal bytes, equal up to runs of whitespace, or that and
@@ -33,11 +33,12 @@ class PilotConfig:
         max_contexts: live requests kept in the index, over all tenants; the least recently used goes first.
         max_blocks: block records kept.
         max_conversations: conversation records kept.
+        page_size: tokens of a page of the engine's cache; the shared-token planner counts in whole pages.
         cache_tokens: KV capacity of the engine in tokens, if known: the index then keeps no more than that.
     """
 
     alpha: float = 0.001
-    planner: Planner = "paper"
+    planner: Planner = "shared-tokens"
     schedule: Schedule = "depth-first"
     matcher: Matcher = "prefix"
     labels: LabelSource = "counted"
@@ -46,6 +47,7 @@ class PilotConfig:
     max_contexts: int = 100_000
     max_blocks: int = 1_000_000
     max_conversations: int = 100_000
+    page_size: int = 1
     cache_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -55,9 +57,11 @@ class PilotConfig:
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise ConfigError(name, f"is {getattr(self, name)!r}", f"use one of: {allowed}")
-        for name in ("max_contexts", "max_blocks", "max_conversations"):
+        for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
+        if self.matcher == "paper" and self.planner != "paper":
+            raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
 

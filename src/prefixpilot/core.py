@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias
 
 from prefixpilot.errors import InvalidRequestError
 
@@ -95,6 +95,19 @@ class Request:
 
 def _conversation(conversation_id: str | None) -> ConversationId | None:
     return None if conversation_id is None else ConversationId(conversation_id)
+
+
+class BatchContext(NamedTuple):
+    """The context of one request of a batch that is planned together.
+
+    Attributes:
+        blocks: distinct; in the retriever's order before planning, in prompt order after it.
+        tokens: their lengths, in parallel.
+    """
+
+    request_id: RequestId
+    blocks: tuple[BlockId, ...]
+    tokens: tuple[int, ...]
 
 
 class Place(Enum):

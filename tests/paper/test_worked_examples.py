@@ -7,10 +7,9 @@ import pytest
 from prefixpilot import ContextPilot, PilotConfig, Plan, Request
 from prefixpilot.annotations import location_annotation, order_annotation
 from prefixpilot.config import Matcher, Schedule
-from prefixpilot.core import RequestId
+from prefixpilot.core import BatchContext, RequestId
 from prefixpilot.distance import distance
 from prefixpilot.index import ContextIndex, build
-from prefixpilot.index.build import NewContext
 
 ALPHA = 0.005
 
@@ -18,8 +17,8 @@ C1, C2, C3 = (2, 1, 3), (2, 6, 1), (4, 1, 0)
 C6, C7, C8 = (2, 1, 4), (5, 7, 8), (1, 2, 9)
 
 
-def context(name: str, blocks: tuple[int, ...]) -> NewContext:
-    return NewContext(RequestId(name), blocks, (1,) * len(blocks))
+def context(name: str, blocks: tuple[int, ...]) -> BatchContext:
+    return BatchContext(RequestId(name), blocks, (1,) * len(blocks))
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ class TestIndex:
 
 
 def _after_figure_5(schedule: Schedule = "paper", matcher: Matcher = "prefix") -> ContextPilot:
-    pilot = ContextPilot(PilotConfig(labels="ids", schedule=schedule, matcher=matcher))
+    pilot = ContextPilot(PilotConfig(planner="paper", labels="ids", schedule=schedule, matcher=matcher))
     pilot.optimize_batch([Request.from_ids("C1", C1), Request.from_ids("C2", C2), Request.from_ids("C3", C3)])
     return pilot
 
@@ -115,7 +114,7 @@ class TestOrdering:
     """Section 5.1, Figure 6."""
 
     def test_offline_contexts_inherit_the_prefix_of_their_parent(self) -> None:
-        pilot = ContextPilot(PilotConfig(labels="ids"))
+        pilot = ContextPilot(PilotConfig(planner="paper", labels="ids"))
         batch = [Request.from_ids("C1", C1), Request.from_ids("C2", C2), Request.from_ids("C3", C3)]
         sent = {entry.request.request_id: entry.plan.sent for entry in pilot.optimize_batch(batch)}
         assert sent == {"C1": (1, 2, 3), "C2": (1, 2, 6), "C3": (1, 4, 0)}

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.strategies import contexts
 
-from prefixpilot.core import BlockId, RequestId
+from prefixpilot.core import BatchContext, BlockId, RequestId
 from prefixpilot.distance import distance
 from prefixpilot.index import ContextIndex, Node, build, check_tree, restore_tree, tree_snapshot
-from prefixpilot.index.build import NewContext
 from prefixpilot.index.linkage import average_linkage_specification
 
 batches = st.lists(contexts, min_size=1, max_size=12)
@@ -17,7 +16,7 @@ batches = st.lists(contexts, min_size=1, max_size=12)
 
 def built(many: list[list[BlockId]]) -> ContextIndex:
     index = ContextIndex()
-    named = [NewContext(RequestId(str(i)), tuple(c), tuple(len(str(b)) for b in c)) for i, c in enumerate(many)]
+    named = [BatchContext(RequestId(str(i)), tuple(c), tuple(len(str(b)) for b in c)) for i, c in enumerate(many)]
     build(index, named, sort_key=lambda block: block)
     return index
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.properties.strategies import contexts
 
-from prefixpilot.core import BlockId, RequestId
+from prefixpilot.core import BatchContext, BlockId, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index import ContextIndex, build, check_tree
-from prefixpilot.index.build import NewContext
 from prefixpilot.index.node import common_prefix
 from prefixpilot.ordering import order_blocks
 
@@ -34,7 +33,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @initialize(many=st.lists(contexts, max_size=6))
     def start_from_a_batch(self, many: list[list[BlockId]]) -> None:
-        named = [NewContext(self.fresh(), tuple(c), tokens_of(c)) for c in many]
+        named = [BatchContext(self.fresh(), tuple(c), tokens_of(c)) for c in many]
         build(self.index, named, sort_key=lambda block: block)
         self.live = {c.request_id: self.index.leaf(c.request_id).blocks for c in named}
 

@@ -14,8 +14,8 @@ from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Plan, Request, 
 from prefixpilot.core import BlockId, ConversationId, RequestId, TenantId
 
 configs = st.builds(
-    PilotConfig,
-    matcher=st.sampled_from(["prefix", "paper"]),
+    lambda how, **settings: PilotConfig(planner=how[0], matcher=how[1], **settings),
+    st.sampled_from([("shared-tokens", "prefix"), ("paper", "prefix"), ("paper", "paper")]),
     schedule=st.sampled_from(["depth-first", "paper"]),
     labels=st.sampled_from(["counted", "ids"]),
     normalization=st.sampled_from(["none", "whitespace", "unicode"]),

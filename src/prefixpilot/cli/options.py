@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import get_args
 
-from prefixpilot.config import PilotConfig
+from prefixpilot.config import PilotConfig, Planner, Schedule
 
 TRACE_FORMATS = """\
 TRACE is one of, compressed with gzip or not:
@@ -31,14 +32,15 @@ def add_planner(parser: argparse.ArgumentParser) -> None:
     """Add how requests are ordered and scheduled."""
     parser.add_argument(
         "--planner",
-        choices=("paper",),
-        default="paper",
-        help="how blocks are ordered (default %(default)s: Algorithm 4)",
+        choices=get_args(Planner),
+        default=PilotConfig().planner,
+        help="how blocks are ordered: by the tokens that contexts share, or by Algorithm 4 of the paper "
+        "(default %(default)s)",
     )
     parser.add_argument(
         "--schedule",
-        choices=("paper", "depth-first"),
-        default="depth-first",
+        choices=get_args(Schedule),
+        default=PilotConfig().schedule,
         help="how requests are ordered: Algorithm 5, or a walk of the tree, which a small cache serves better "
         "(default %(default)s)",
     )

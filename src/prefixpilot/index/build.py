@@ -6,19 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from prefixpilot.core import BlockId, RequestId
+from prefixpilot.core import BatchContext, BlockId
 from prefixpilot.index.node import Node
 from prefixpilot.index.tree import ContextIndex
 
 SortKey = Callable[[BlockId], Any]
-
-
-class NewContext(NamedTuple):
-    """A context to build from: distinct blocks in the retriever's order, their lengths, and the request it is of."""
-
-    request_id: RequestId
-    blocks: tuple[BlockId, ...]
-    tokens: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -31,7 +23,7 @@ class _Draft:
     children: list[_Draft] = field(default_factory=list)
 
 
-def build(index: ContextIndex, contexts: Sequence[NewContext], sort_key: SortKey) -> None:
+def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortKey) -> None:
     """Algorithm 4: cluster the contexts, and hang the tree they make under the root of ``index``.
 
     Afterwards the leaf of each request holds its reordered context (parent's blocks first), and ``index.paths()`` its
@@ -46,7 +38,7 @@ def build(index: ContextIndex, contexts: Sequence[NewContext], sort_key: SortKey
 
     O(n^2) time and memory over n distinct contexts (NumPy), O(n * blocks) for the tree. None of them may be live.
     """
-    groups: dict[frozenset[BlockId], list[NewContext]] = {}
+    groups: dict[frozenset[BlockId], list[BatchContext]] = {}
     for context in contexts:
         groups.setdefault(frozenset(context.blocks), []).append(context)
     unique = [members[0] for members in groups.values()]
@@ -60,7 +52,7 @@ def build(index: ContextIndex, contexts: Sequence[NewContext], sort_key: SortKey
     index.adopt(grown.tops, assigned)
 
 
-def _cluster(contexts: Sequence[NewContext], sizes: Sequence[int], alpha: float) -> list[_Draft]:
+def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: float) -> list[_Draft]:
     """The forest of non-empty clusters, as drafts, by smallest context."""
     clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks), 0.0) for i, c in enumerate(contexts)]
     tops: list[_Draft] = []
@@ -86,7 +78,7 @@ class _Grown(NamedTuple):
     leaves: list[Node]
 
 
-def _grow(root: Node, tops: list[_Draft], contexts: Sequence[NewContext], sort_key: SortKey) -> _Grown:
+def _grow(root: Node, tops: list[_Draft], contexts: Sequence[BatchContext], sort_key: SortKey) -> _Grown:
     """Nodes from drafts, breadth first. ``leaves[i]`` is the leaf of ``contexts[i]``."""
     length_of = {b: t for c in contexts for b, t in zip(c.blocks, c.tokens, strict=True)}
     grown = _Grown([], [root] * len(contexts))

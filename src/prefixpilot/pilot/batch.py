@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from prefixpilot.conversation import NEW_CONVERSATION
-from prefixpilot.core import BlockId, Plan, PlannedRequest, Request, RequestId
+from prefixpilot.core import BatchContext, BlockId, Plan, PlannedRequest, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.index.build import NewContext
 from prefixpilot.index.node import common_prefix
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.planner import Planner, distinct, tree_key
@@ -69,7 +68,7 @@ def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dic
     contexts = []
     for request in requests:
         blocks = distinct(stored[request.request_id])
-        contexts.append(NewContext(request.request_id, blocks, tuple(tokens[b] for b in blocks)))
+        contexts.append(BatchContext(request.request_id, blocks, tuple(tokens[b] for b in blocks)))
     planner.forest.build(key, contexts, sort_keys.__getitem__)
     return {
         r.request_id: planner.with_prefix(

@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
-from prefixpilot.core import BlockId, RequestId, TenantId
+from prefixpilot.core import BatchContext, BlockId, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, InvariantError
 from prefixpilot.index import ContextIndex, Match, build, check_tree, restore_tree, tree_snapshot
-from prefixpilot.index.build import NewContext, SortKey
+from prefixpilot.index.build import SortKey
 
 SNAPSHOT_VERSION = 1
 
@@ -78,11 +78,12 @@ class Forest:
         self._tokens += tree.total_tokens - before
         self._key_of[request_id] = key
 
-    def build(self, key: TreeKey, contexts: Sequence[NewContext], sort_key: SortKey) -> None:
-        """Algorithm 4 over contexts none of which shares a prefix with the tree. Call :meth:`trim` afterwards.
+    def build(self, key: TreeKey, contexts: Sequence[BatchContext], sort_key: SortKey) -> None:
+        """Plan contexts none of which shares a prefix with the tree, and insert them. Call :meth:`trim` afterwards.
 
-        The clusters become the tree itself for the paper's matcher. Otherwise their reordered contexts are inserted
-        depth first: siblings of the cluster tree may begin with the same block, and share it in the engine's cache.
+        With the paper's matcher the clusters of Algorithm 4 become the tree itself. Otherwise the reordered contexts
+        are inserted in the planner's order: siblings of a cluster tree may begin with the same block, and share it in
+        the engine's cache.
         """
         self.evict(context.request_id for context in contexts)
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
@@ -90,13 +91,20 @@ class Forest:
         if self._config.matcher == "paper":
             build(tree, contexts, sort_key)
         else:
-            clusters = ContextIndex(self._config.alpha)
-            build(clusters, contexts, sort_key)
-            for request_id in clusters.paths():
-                leaf = clusters.leaf(request_id)
-                tree.insert(leaf.blocks, leaf.tokens, request_id)
+            for context in self._ordered(contexts, sort_key):
+                tree.insert(context.blocks, context.tokens, context.request_id)
         self._tokens += tree.total_tokens - before
         self._key_of.update((context.request_id, key) for context in contexts)
+
+    def _ordered(self, contexts: Sequence[BatchContext], sort_key: SortKey) -> list[BatchContext]:
+        if self._config.planner == "shared-tokens":
+            from prefixpilot.planners.shared_tokens import plan_shared_tokens
+
+            return plan_shared_tokens(contexts, sort_key, self._config.page_size)
+        clusters = ContextIndex(self._config.alpha)
+        build(clusters, contexts, sort_key)
+        leaves = ((request_id, clusters.leaf(request_id)) for request_id in clusters.paths())
+        return [BatchContext(request_id, leaf.blocks, leaf.tokens) for request_id, leaf in leaves]
 
     def grow(self, request_id: RequestId, blocks: int) -> None:
         """A live request's conversation has had another turn; it is the most recently used now. O(height x fan-out)."""
