@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config, positive_int
-from prefixpilot.cli.outputs import open_output, print_summary, summary_stream, table
+from prefixpilot.cli.outputs import check_distinct, open_outputs, print_summary, summary_stream, table
 
 if TYPE_CHECKING:
     from prefixpilot.bench import ReplayReport
@@ -88,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.workloads import read_workload
 
     cache = _cache(args)
+    check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
-    with nullcontext() if args.emit is None else open_output(args.emit) as out:
+    with open_outputs(*([] if args.emit is None else [args.emit])) as emit:
         with progress("replaying", len(workload.requests)) as advance:
             report = simulate(
                 workload,
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 config=pilot_config(args),
                 on_request=advance,
             )
-        if out is not None:
+        for out in emit:
             for sent in report.sent:
                 out.write_line({"request_id": sent.request_id, "blocks": list(sent.blocks)})
     text = json.dumps(as_json(report)) if args.json else _text(report)

@@ -92,6 +92,7 @@ class Planner:
             predicted_cached_tokens=None if cached is None else sum(b.tokens for b in planned[:cached]),
             turn=record.turns,
             opener=record.opener,
+            templates=templates,
         )
 
 
