@@ -38,7 +38,7 @@ def test_the_exact_form_agrees_with_floats(first: list[BlockId], second: list[Bl
 
 @pytest.mark.parametrize("k", [1, 40, 1000])
 def test_pairwise_of_long_contexts_in_opposite_order_and_of_a_block_that_all_hold(k: int) -> None:
-    many: list[list[BlockId]] = [list(range(k)), list(range(k))[::-1], [0]]
+    many: list[list[BlockId]] = [[*range(k)], [*reversed(range(k))], [0]]
     many += [[0, *range(k + i * 3, k + i * 3 + 3)] for i in range(40)]
     matrix = pairwise_distances(many)
     expected = [[0.0 if a is b else distance(a, b) for b in many] for a in many]

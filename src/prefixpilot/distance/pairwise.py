@@ -45,7 +45,7 @@ def pairwise_distances(contexts: Sequence[Sequence[BlockId]], alpha: float = 0.0
 
 
 class _Overlaps:
-    """Shared blocks and displacements between some contexts and all, as sums of ``unit + displacement``: one sum holds both.
+    """Shared blocks and displacements between some contexts and all: sums of ``unit + displacement``, that hold both.
 
     Attributes:
         unit: more than all displacements of one pair together.

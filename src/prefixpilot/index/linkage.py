@@ -112,7 +112,7 @@ class _Linkage:
     def _average(self, first: int, second: int) -> NDArray[np.float64]:
         """Distances of the union; the specification's operations in its order."""
         total = self.size[first] + self.size[second]
-        row = self.size[first] * self.matrix[first]
+        row: NDArray[np.float64] = self.size[first] * self.matrix[first]
         row += self.size[second] * self.matrix[second]
         row /= total
         self.size[first] = total

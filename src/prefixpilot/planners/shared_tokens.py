@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from prefixpilot.core import BatchContext, BlockId
-from prefixpilot.planners.agglomerate import agglomerate
+from prefixpilot.planners.agglomerate import agglomerate, agglomerate_best
 from prefixpilot.planners.inverted_file import Floats, Ints
 from prefixpilot.planners.split import split
 
@@ -19,6 +19,8 @@ WHOLE: Final = 4096
 """Up to so many distinct contexts are agglomerated as one group."""
 PART: Final = 1024
 """Size of the groups into which more are split."""
+SMALL: Final = 128
+"""Groups up to so many contexts are agglomerated several times, and the best result is taken."""
 
 SortKey = Callable[[BlockId], Any]
 
@@ -115,7 +117,8 @@ def _forest(batch: _Batch, group: Ints, page_size: int) -> list[_Node]:
     used, local = np.unique(np.concatenate(arrays), return_inverse=True) if arrays else (np.zeros(0), np.zeros(0))
     if len(used):
         ends = np.cumsum([len(a) for a in arrays])[:-1]
-        for merge in agglomerate(np.split(local, ends), batch.tokens[used], page_size):
+        plan = agglomerate_best if len(group) <= SMALL else agglomerate
+        for merge in plan(np.split(local, ends), batch.tokens[used], page_size):
             common = tuple(used[list(merge.common)].tolist())
             nodes[merge.first] = _Node(common, children=[nodes[merge.first], nodes.pop(merge.second)])
     return list(nodes.values())
