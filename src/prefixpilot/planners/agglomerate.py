@@ -54,7 +54,7 @@ def agglomerate_best(contexts: Sequence[Ints], tokens: Floats, page_size: int = 
     """:func:`agglomerate` at each of several charges; the merges that save most, the first of equals."""
 
     def saved(merges: list[Merge]) -> float:
-        return sum(tokens[list(merge.common)].sum() // page_size for merge in merges)
+        return sum(float(tokens[list(merge.common)].sum()) // page_size for merge in merges)
 
     return max((agglomerate(contexts, tokens, page_size, loss) for loss in LOSSES), key=saved)
 

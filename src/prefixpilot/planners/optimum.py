@@ -47,7 +47,9 @@ def _common_tokens(contexts: Sequence[BatchContext]) -> Floats:
         own[[number[block] for block in context.blocks]] = True
         held[1 << i : 2 << i] = held[: 1 << i] & own
     held[0] = False
-    return held @ np.array(list(length.values()), dtype=np.float64)
+    weights: Floats = np.array(list(length.values()), dtype=np.float64)
+    tokens: Floats = held.astype(np.float64) @ weights
+    return tokens
 
 
 def _subsets(group: int) -> Ints:
