@@ -122,12 +122,12 @@ class _Linkage:
         """Bounds and nearest neighbours again; ``row`` is now that of ``first``, and ``second`` is gone."""
         nearest, bound = self.nearest, self.bound
         nearest[:second][nearest[:second] == second] = -1
-        before = np.flatnonzero((row[:first] <= bound[:first]) & (self.gone[:first] == 0))
+        before = ((row[:first] <= bound[:first]) & (self.gone[:first] == 0)).nonzero()[0]
         nearer = before[row[before] < bound[before]]
         tied = before[(row[before] == bound[before]) & (nearest[before] > first)]
         nearest[nearer] = nearest[tied] = first
         bound[nearer] = row[nearer]
-        moved = np.flatnonzero(nearest[:first] == first)
+        moved = (nearest[:first] == first).nonzero()[0]
         nearest[moved[row[moved] > bound[moved]]] = -1
         self._search(first)
 

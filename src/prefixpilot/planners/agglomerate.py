@@ -139,9 +139,9 @@ class _Agglomeration:
         """Bounds and partners again; ``row`` is now that of ``first``, and ``second`` is gone."""
         partner, best = self.partner, self.best
         partner[:second][partner[:second] == second] = -1
-        moved = np.flatnonzero(partner[:first] == first)
+        moved = (partner[:first] == first).nonzero()[0]
         partner[moved[row[moved] < best[moved]]] = -1
-        before = np.flatnonzero((row[:first] >= best[:first]) & (row[:first] > -np.inf))
+        before = ((row[:first] >= best[:first]) & (row[:first] > -np.inf)).nonzero()[0]
         better = before[(row[before] > best[before]) | (partner[before] > first)]
         partner[better] = first
         best[better] = row[better]
