@@ -34,6 +34,8 @@ class PilotConfig:
         max_blocks: block records kept.
         max_conversations: conversation records kept.
         page_size: tokens of a page of the engine's cache; the shared-token planner counts in whole pages.
+        max_displacement: how far a block may stand from its retriever rank, for requests that do not say; ``None`` for
+            no bound. See :class:`~prefixpilot.Constraints`.
         cache_tokens: KV capacity of the engine in tokens, if known: the index then keeps no more than that.
     """
 
@@ -48,6 +50,7 @@ class PilotConfig:
     max_blocks: int = 1_000_000
     max_conversations: int = 100_000
     page_size: int = 1
+    max_displacement: int | None = None
     cache_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +63,9 @@ class PilotConfig:
         for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
+        limit = self.max_displacement
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise ConfigError("max_displacement", f"is {limit!r}", "use an int of 0 or more, or None")
         if self.matcher == "paper" and self.planner != "paper":
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
         if self.cache_tokens is not None and self.cache_tokens < 1:

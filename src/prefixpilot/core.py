@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType, TypeAlias
 
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.errors import InvalidRequestError
 
 BlockId: TypeAlias = int | str
@@ -62,6 +63,7 @@ class Request:
         tenant: selects a set of trees; nothing is shared between tenants.
         scope: everything else that must be equal for KV reuse (model, adapter, salt, text before the first block),
             as one string; selects the tree.
+        constraints: demands on the order.
     """
 
     blocks: tuple[ContextBlock, ...]
@@ -69,6 +71,7 @@ class Request:
     conversation_id: ConversationId | None = None
     tenant: TenantId = DEFAULT_TENANT
     scope: str = ""
+    constraints: Constraints = UNCONSTRAINED
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not self.request_id:
@@ -81,6 +84,8 @@ class Request:
                     f"is {type(block).__name__}",
                     "give ContextBlock objects, or use Request.from_ids or Request.from_texts",
                 )
+        if self.constraints is not UNCONSTRAINED:
+            self.constraints.units(len(self.blocks))
 
     @classmethod
     def from_ids(cls, request_id: str, ids: Iterable[BlockId], conversation_id: str | None = None) -> Request:
@@ -177,6 +182,16 @@ class Plan:
     def sent(self) -> tuple[BlockId, ...]:
         """Identities of the blocks that stand in full, in prompt order."""
         return tuple(b.block_id for b in self.blocks if b.location_annotation is None)
+
+    @property
+    def head(self) -> tuple[PlannedBlock, ...]:
+        """The leading blocks, distinct and in full, up to the first annotation or repeat: what a prompt can share."""
+        head: dict[BlockId, PlannedBlock] = {}
+        for block in self.blocks:
+            if block.location_annotation is not None or block.block_id in head:
+                break
+            head[block.block_id] = block
+        return tuple(head.values())
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from prefixpilot.conversation import NEW_CONVERSATION
-from prefixpilot.core import BatchContext, BlockId, Plan, PlannedRequest, Request, RequestId
+from prefixpilot.core import BlockId, Plan, PlannedRequest, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index.node import common_prefix
 from prefixpilot.pilot.forest import TreeKey
-from prefixpilot.pilot.planner import Planner, distinct, tree_key
+from prefixpilot.pilot.planner import Planner, tree_key
+from prefixpilot.pilot.units import Units, Wish
 from prefixpilot.scheduling import SearchPath, schedule_by_group, schedule_depth_first
 
 
@@ -62,20 +63,37 @@ def _plan_tree(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> d
 
 
 def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
-    stored = {r.request_id: planner.intern(r) for r in requests}
-    sort_keys = {s.block_id: s.sort_key for blocks in stored.values() for s in blocks}
-    tokens = {s.block_id: s.tokens for blocks in stored.values() for s in blocks}
-    contexts = []
+    """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""
+    parts: dict[tuple[BlockId, ...], list[Wish]] = {}
+    alone: list[Request] = []
     for request in requests:
-        blocks = distinct(stored[request.request_id])
-        contexts.append(BatchContext(request.request_id, blocks, tuple(tokens[b] for b in blocks)))
-    planner.forest.build(key, contexts, sort_keys.__getitem__)
-    return {
-        r.request_id: planner.with_prefix(
-            r, NEW_CONVERSATION, stored[r.request_id], planner.forest.context(r.request_id), cached=0
-        )
-        for r in requests
-    }
+        wish = Wish.of(planner, request)
+        if wish.arranger is not None and (planner.config.matcher == "paper" or not wish.arranger.units.middle):
+            alone.append(request)
+        else:
+            parts.setdefault(wish.beginning, []).append(wish)
+    plans: dict[RequestId, Plan] = {}
+    for wishes in parts.values():
+        plans.update(_build(planner, key, wishes))
+    for request in alone:
+        plans[request.request_id] = planner.propose(request, NEW_CONVERSATION)
+        planner.insert(plans[request.request_id])
+    return plans
+
+
+def _build(planner: Planner, key: TreeKey, wishes: Sequence[Wish]) -> dict[RequestId, Plan]:
+    units = Units(wishes)
+    planner.forest.build(key, [units.context(wish) for wish in wishes], units.sort_key, units.sent)
+    plans = {}
+    for wish in wishes:
+        request_id = wish.request.request_id
+        order = units.orders.get(request_id)
+        if order is None:
+            prefix = planner.forest.context(request_id)
+            plans[request_id] = planner.with_prefix(wish.request, NEW_CONVERSATION, wish.stored, prefix, cached=0)
+        else:
+            plans[request_id] = planner.with_order(wish.request, NEW_CONVERSATION, wish.stored, order, cached=0)
+    return plans
 
 
 def _paths(planner: Planner, requests: Sequence[Request], regions: dict[TreeKey, int]) -> list[SearchPath]:
@@ -96,8 +114,9 @@ def _predict(schedule: list[PlannedRequest]) -> list[PlannedRequest]:
     last: dict[TreeKey, tuple[BlockId, ...]] = {}
     for entry in schedule:
         key, plan = tree_key(entry.request), entry.plan
-        cached = max(plan.prefix_len, common_prefix(last.get(key, ()), plan.sent))
-        last[key] = plan.sent
+        head = tuple(block.block_id for block in plan.head)
+        cached = max(plan.prefix_len, common_prefix(last.get(key, ()), head))
+        last[key] = head
         tokens = sum(b.tokens for b in plan.blocks[:cached])
         result.append(replace(entry, plan=replace(plan, prefix_len=cached, predicted_cached_tokens=tokens)))
     return result

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
+from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, Place, Plan, PlannedBlock, Request
+from prefixpilot.core import BlockId, Place, Plan, Request
 from prefixpilot.dedup import deduplicate
-from prefixpilot.ordering import order_blocks
+from prefixpilot.index.node import common_prefix
+from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.prompts import assemble, relevance_annotation
 
@@ -25,16 +28,21 @@ class Planner:
     def propose(self, request: Request, record: ConversationRecord) -> Plan:
         """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store."""
         stored = self.intern(request)
+        arranger = self.arranger(request, stored)
         if record.turns:
-            places = deduplicate([s.block_id for s in stored], record.labels)
-            return self._plan(request, record, stored, range(len(stored)), places)
-        prefix = self.forest.match(tree_key(request), distinct(stored))
-        return self.with_prefix(request, record, stored, prefix, cached=len(prefix))
+            order = _given(stored, arranger)
+            places = deduplicate([stored[position].block_id for position in order], record.labels)
+            return self._plan(request, record, stored, order, places)
+        guide = None if arranger is None else arranger.advance
+        prefix = self.forest.match(tree_key(request), distinct(stored), guide)
+        return self.with_prefix(request, record, stored, prefix, cached=len(prefix), arranger=arranger)
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
-        """The given order, every block in full, no annotation."""
+        """The given order but for pinned blocks, every block in full, no annotation."""
         stored = self.intern(request)
-        return self._plan(request, record, stored, range(len(stored)), [Place.HERE] * len(stored))
+        order = _given(stored, self.arranger(request, stored))
+        plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
+        return plan if plan.order_annotation is None else replace(plan, order_annotation=None)
 
     def with_prefix(
         self,
@@ -43,12 +51,38 @@ class Planner:
         stored: Sequence[StoredBlock],
         prefix: Sequence[BlockId],
         cached: int,
+        arranger: Arranger | None = None,
     ) -> Plan:
-        """``prefix`` first, then the rest by relevance; ``cached`` blocks are predicted to be in the cache."""
+        """``prefix`` first, then the rest by relevance, as near to that as ``arranger`` allows.
+
+        ``cached`` of these blocks are predicted to be in the cache.
+        """
         ids = [s.block_id for s in stored]
         order = order_blocks(ids, prefix)
-        places = deduplicate([ids[position] for position in order])
+        if arranger is None:
+            return self.with_order(request, record, stored, order, cached)
+        order = arranger.nearest(order)
+        sent = tuple(ids[position] for position in order)
+        return self.with_order(request, record, stored, order, common_prefix(tuple(prefix[:cached]), sent))
+
+    def with_order(
+        self,
+        request: Request,
+        record: ConversationRecord,
+        stored: Sequence[StoredBlock],
+        order: Sequence[int],
+        cached: int,
+    ) -> Plan:
+        """These positions in this order; the first ``cached`` are predicted to be in the cache."""
+        places = deduplicate([stored[position].block_id for position in order])
         return self._plan(request, record, stored, order, places, cached)
+
+    def arranger(self, request: Request, stored: Sequence[StoredBlock]) -> Arranger | None:
+        """What keeps the request's constraints; ``None`` if it has none."""
+        limit = self.config.max_displacement
+        if limit is None and request.constraints is UNCONSTRAINED:
+            return None
+        return Arranger.of(request.constraints, [s.block_id for s in stored], limit)
 
     def intern(self, request: Request) -> list[StoredBlock]:
         """What is known of each block, by position."""
@@ -60,7 +94,7 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        sent = _until_repeated(plan)
+        sent = plan.head
         if not sent:
             return
         self.forest.insert(
@@ -105,13 +139,5 @@ def distinct(stored: Sequence[StoredBlock]) -> tuple[BlockId, ...]:
     return tuple(dict.fromkeys(s.block_id for s in stored))
 
 
-def _until_repeated(plan: Plan) -> list[PlannedBlock]:
-    """The blocks that stand in full, up to the first that repeats one (as a plan in the given order may)."""
-    head: dict[BlockId, PlannedBlock] = {}
-    for block in plan.blocks:
-        if block.location_annotation is not None:
-            continue
-        if block.block_id in head:
-            break
-        head[block.block_id] = block
-    return list(head.values())
+def _given(stored: Sequence[StoredBlock], arranger: Arranger | None) -> Sequence[int]:
+    return range(len(stored)) if arranger is None else arranger.given

@@ -45,6 +45,7 @@ from prefixpilot.proxy.turns import (
     ALONE,
     Past,
     Planned,
+    bounded,
     given,
     labels_of_sent,
     plain,
@@ -127,7 +128,8 @@ class Pipeline:
             body = read_body(call, self._settings.max_body_bytes)
         except NotJsonError:
             return None
-        return self._parse(body, history=options.conversation is not None)
+        chat = self._parse(body, history=options.conversation is not None)
+        return chat if chat is None or options.max_displacement is None else bounded(chat, options.max_displacement)
 
     def _recall(self, chat: ChatRequest, options: Options) -> Past | Failed:
         if options.conversation is None or chat.newest_user < 0:
@@ -158,6 +160,7 @@ class Pipeline:
             options.request_id,
             tenant=TenantId(self._settings.tenant),
             scope=chat.scope(),
+            constraints=chat.constraints,
         )
         record = past.restored.record
         plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
@@ -169,7 +172,7 @@ class Pipeline:
         if past.key is None or past.history is None:
             return None
         chain = past.history.chains[chat.newest_user]
-        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat.blocks))
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat))
 
     def _body(self, chat: ChatRequest, planned: Planned, restored: Restoration) -> bytes:
         frozen = {
