@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.errors import ConfigError
@@ -12,6 +12,7 @@ Planner = Literal["shared-tokens", "paper"]
 Schedule = Literal["depth-first", "paper"]
 Matcher = Literal["prefix", "paper"]
 LabelSource = Literal["counted", "ids"]
+Annotate: TypeAlias = int | Literal["all"]
 Normalization = Literal["none", "whitespace", "unicode"]
 
 
@@ -30,6 +31,10 @@ class PilotConfig:
         normalization: which texts count as the same block: equal bytes, equal up to runs of whitespace, or that and
             Unicode compatibility forms (NFKC). The first-seen text is what is rendered.
         templates: the wording of annotations and labels.
+        annotate: the order annotation names at most so many blocks, the most relevant ones; 0 adds none, ``all`` names
+            all, as the paper does. A label costs 6 to 7 tokens.
+        gate: leave requests untouched (given order, no annotation) while ordering does not pay for its annotations on
+            their route, which is their tenant and scope. They are learnt from all the same. Not for batches.
         max_contexts: live requests kept in the index, over all tenants; the least recently used goes first.
         max_blocks: block records kept.
         max_conversations: conversation records kept.
@@ -46,6 +51,8 @@ class PilotConfig:
     labels: LabelSource = "counted"
     normalization: Normalization = "none"
     templates: Templates = field(default=DEFAULT_TEMPLATES)
+    annotate: Annotate = 5
+    gate: bool = False
     max_contexts: int = 100_000
     max_blocks: int = 1_000_000
     max_conversations: int = 100_000
@@ -63,13 +70,18 @@ class PilotConfig:
         for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
-        limit = self.max_displacement
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            raise ConfigError("max_displacement", f"is {limit!r}", "use an int of 0 or more, or None")
+        if self.max_displacement is not None and not _is_count(self.max_displacement):
+            raise ConfigError("max_displacement", f"is {self.max_displacement!r}", "use an int of 0 or more, or None")
+        if self.annotate != "all" and not _is_count(self.annotate):
+            raise ConfigError("annotate", f"is {self.annotate!r}", "use an int of 0 or more, or 'all'")
         if self.matcher == "paper" and self.planner != "paper":
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 _CHOICES = {

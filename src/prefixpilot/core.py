@@ -154,13 +154,17 @@ class Plan:
     Attributes:
         request_id, tenant, scope: those of the request.
         blocks: every block of the request exactly once, in prompt order.
-        order_annotation: goes after the blocks and before the question; ``None`` where nothing was moved.
+        order_annotation: goes after the blocks and before the question; ``None`` where nothing was moved, or where it
+            would only repeat the order of the blocks it names.
         prefix_len: how many leading blocks are predicted to be in the engine's cache.
         predicted_cached_tokens: tokens of those blocks: a prediction by our index, never a measurement. ``None`` is
             unknown: nothing is predicted for later turns, whose history we have not counted.
         turn: how many earlier turns with blocks stand in this prompt. Only turn 0 is ordered and indexed; from the
             second turn on the history is a prefix of its own (paper 6).
         opener: the request of turn 0 of this conversation, on later turns.
+        annotation_tokens: length of all its annotations, counted or estimated.
+        gain: tokens that ordering these blocks is predicted to save beyond the given order, less its annotation;
+            whether or not it was done. Known with ``PilotConfig.gate`` only, and for single first turns.
     """
 
     request_id: RequestId
@@ -172,6 +176,13 @@ class Plan:
     predicted_cached_tokens: int | None = None
     turn: int = 0
     opener: RequestId | None = None
+    annotation_tokens: int = 0
+    gain: int | None = None
+
+    @property
+    def net_cached_tokens(self) -> int | None:
+        """Predicted cached tokens less what the annotations cost; may be negative. ``None`` is unknown."""
+        return None if self.predicted_cached_tokens is None else self.predicted_cached_tokens - self.annotation_tokens
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request
-from prefixpilot.core import RequestId, TenantId
+from prefixpilot.core import BatchContext, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError
+from prefixpilot.planners.shared_tokens import plan_shared_tokens
 
 
 def ids(name: str, *blocks: int, **fields: Any) -> Request:
@@ -211,3 +212,21 @@ def test_extreme_contexts(count: int) -> None:
     same = pilot.optimize_batch([ids(f"s{n}", *range(count)) for n in range(50)])
     assert {entry.plan.sent for entry in same} == {tuple(range(count))}
     assert pilot.optimize(ids("x", *reversed(range(count)))).prefix_len == count
+
+
+@pytest.mark.parametrize(("planner", "matcher"), [("shared-tokens", "prefix"), ("paper", "prefix"), ("paper", "paper")])
+def test_progress_counts_every_request_once(planner: Any, matcher: Any) -> None:
+    pilot = ContextPilot(PilotConfig(planner=planner, matcher=matcher))
+    pilot.optimize(ids("old", 1, 2, 3))
+    batch = [ids("e"), ids("a", 1, 9), *(ids(f"n{n}", 5, 6, n % 2 + 10) for n in range(8)), ids("s", 1, 2, scope="m")]
+    batch += [Request.from_ids(name, [7], "c") for name in ("c1", "c2")]
+    steps: list[int] = []
+    pilot.optimize_batch(batch, steps.append)
+    assert sum(steps) == len(batch) and min(steps) > 0 and len(steps) > 2
+
+
+def test_progress_comes_as_groups_are_planned() -> None:
+    contexts = [BatchContext(RequestId(str(n)), (n % 4, 10 + n), (1, 1)) for n in range(40)]
+    steps: list[int] = []
+    plan_shared_tokens(contexts, lambda block: block, whole=10, part=10, on_planned=steps.append)
+    assert sum(steps) == 40 and len(steps) == 4

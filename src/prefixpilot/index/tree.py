@@ -54,6 +54,10 @@ class ContextIndex:
         """The heaviest sent prefix made of ``blocks`` (see :func:`prefixpilot.index.match.match_prefix`)."""
         return match_prefix(self.root, blocks) if guide is None else match_guided(self.root, blocks, guide)
 
+    def locate(self, blocks: tuple[BlockId, ...]) -> Match:
+        """The longest prefix of ``blocks``, as they stand (see :func:`prefixpilot.index.match.locate`)."""
+        return locate(self.root, blocks)
+
     def leaf(self, request_id: RequestId) -> Node:
         """The leaf of a live request.
 

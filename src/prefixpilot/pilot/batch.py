@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from prefixpilot.conversation import NEW_CONVERSATION
@@ -28,21 +28,42 @@ def check_distinct_ids(requests: Sequence[Request]) -> None:
             )
 
 
-def plan_batch(planner: Planner, requests: Sequence[Request]) -> list[PlannedRequest]:
+class Progress:
+    """Tells how many more requests have been planned; in all, exactly as many as there are."""
+
+    def __init__(self, on_planned: Callable[[int], object] | None) -> None:
+        self._on_planned = on_planned
+        self._told = 0
+
+    def add(self, requests: int) -> None:
+        """So many more."""
+        if self._on_planned is not None and requests > 0:
+            self._told += requests
+            self._on_planned(requests)
+
+    def reach(self, requests: int) -> None:
+        """So many in all: equal contexts are planned as one, and some ways of planning tell nothing."""
+        self.add(requests - self._told)
+
+
+def plan_batch(planner: Planner, requests: Sequence[Request], progress: Progress) -> list[PlannedRequest]:
     """Plan and insert first turns, in execution order. ``position`` is the place in ``requests``."""
     regions: dict[TreeKey, int] = {}
     for request in requests:
         regions.setdefault(tree_key(request), len(regions))
     plans: dict[RequestId, Plan] = {}
     for key in regions:
-        plans.update(_plan_tree(planner, key, [r for r in requests if tree_key(r) == key]))
+        plans.update(_plan_tree(planner, key, [r for r in requests if tree_key(r) == key], progress))
+        progress.reach(len(plans))
     paths = _paths(planner, requests, regions)
     planner.forest.trim()
     schedule = schedule_by_group if planner.config.schedule == "paper" else schedule_depth_first
     return _predict([PlannedRequest(i, requests[i], plans[requests[i].request_id]) for i in schedule(paths)])
 
 
-def _plan_tree(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+def _plan_tree(
+    planner: Planner, key: TreeKey, requests: Sequence[Request], progress: Progress
+) -> dict[RequestId, Plan]:
     """Inherit from the tree what it offers; cluster the rest."""
     plans: dict[RequestId, Plan] = {}
     rest: list[Request] = []
@@ -57,12 +78,13 @@ def _plan_tree(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> d
             continue
         planner.insert(plan)
         plans[request.request_id] = plan
+        progress.add(1)
     if rest:
-        plans.update(_cluster(planner, key, rest))
+        plans.update(_cluster(planner, key, rest, progress))
     return plans
 
 
-def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request], progress: Progress) -> dict[RequestId, Plan]:
     """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""
     parts: dict[tuple[BlockId, ...], list[Wish]] = {}
     alone: list[Request] = []
@@ -74,16 +96,16 @@ def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dic
             parts.setdefault(wish.beginning, []).append(wish)
     plans: dict[RequestId, Plan] = {}
     for wishes in parts.values():
-        plans.update(_build(planner, key, wishes))
+        plans.update(_build(planner, key, wishes, progress))
     for request in alone:
         plans[request.request_id] = planner.propose(request, NEW_CONVERSATION)
         planner.insert(plans[request.request_id])
     return plans
 
 
-def _build(planner: Planner, key: TreeKey, wishes: Sequence[Wish]) -> dict[RequestId, Plan]:
+def _build(planner: Planner, key: TreeKey, wishes: Sequence[Wish], progress: Progress) -> dict[RequestId, Plan]:
     units = Units(wishes)
-    planner.forest.build(key, [units.context(wish) for wish in wishes], units.sort_key, units.sent)
+    planner.forest.build(key, [units.context(wish) for wish in wishes], units.sort_key, units.sent, progress.add)
     plans = {}
     for wish in wishes:
         request_id = wish.request.request_id

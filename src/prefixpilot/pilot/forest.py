@@ -57,6 +57,11 @@ class Forest:
             return tree.search(blocks).prefix
         return tree.match_prefix(blocks, guide).prefix
 
+    def sent_prefix(self, key: TreeKey, blocks: tuple[BlockId, ...]) -> int:
+        """How many leading blocks of a context, sent as it is, an earlier one began with."""
+        tree = self._trees.get(key)
+        return 0 if tree is None else len(tree.locate(blocks).prefix)
+
     def insert(
         self,
         key: TreeKey,
@@ -92,13 +97,14 @@ class Forest:
         contexts: Sequence[BatchContext],
         sort_key: SortKey,
         arrange: Callable[[BatchContext], BatchContext] = lambda context: context,
+        on_planned: Callable[[int], object] = lambda contexts: None,
     ) -> None:
         """Plan contexts none of which shares a prefix with the tree, and insert them. Call :meth:`trim` afterwards.
 
         With the paper's matcher the clusters of Algorithm 4 become the tree itself. Otherwise the reordered contexts
         are inserted in the planner's order: siblings of a cluster tree may begin with the same block, and share it in
         the engine's cache. ``arrange`` makes of a planned context the one that is sent; the paper's matcher does not
-        ask it.
+        ask it. ``on_planned`` hears how many contexts have been planned, as groups of them are.
         """
         self.evict(context.request_id for context in contexts)
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
@@ -106,16 +112,18 @@ class Forest:
         if self._config.matcher == "paper":
             build(tree, contexts, sort_key)
         else:
-            for context in map(arrange, self._ordered(contexts, sort_key)):
+            for context in map(arrange, self._ordered(contexts, sort_key, on_planned)):
                 tree.insert(context.blocks, context.tokens, context.request_id)
         self._tokens += tree.total_tokens - before
         self._key_of.update((context.request_id, key) for context in contexts)
 
-    def _ordered(self, contexts: Sequence[BatchContext], sort_key: SortKey) -> list[BatchContext]:
+    def _ordered(
+        self, contexts: Sequence[BatchContext], sort_key: SortKey, on_planned: Callable[[int], object]
+    ) -> list[BatchContext]:
         if self._config.planner == "shared-tokens":
             from prefixpilot.planners.shared_tokens import plan_shared_tokens
 
-            return plan_shared_tokens(contexts, sort_key, self._config.page_size)
+            return plan_shared_tokens(contexts, sort_key, self._config.page_size, on_planned=on_planned)
         clusters = ContextIndex(self._config.alpha)
         build(clusters, contexts, sort_key)
         leaves = ((request_id, clusters.leaf(request_id)) for request_id in clusters.paths())

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
 from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, Place, Plan, Request
+from prefixpilot.core import BlockId, Place, Plan, PlannedBlock, Request
 from prefixpilot.dedup import deduplicate
 from prefixpilot.index.node import common_prefix
 from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
+from prefixpilot.pilot.gate import Gate
 from prefixpilot.prompts import assemble, relevance_annotation
 
 
@@ -24,9 +26,14 @@ class Planner:
         self.config = config
         self.store = BlockStore(config.max_blocks, config.normalization, count_tokens)
         self.forest = Forest(config)
+        self.gate = Gate()
+        self._count_tokens = count_tokens
 
-    def propose(self, request: Request, record: ConversationRecord) -> Plan:
-        """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store."""
+    def propose(self, request: Request, record: ConversationRecord, *, gated: bool = False) -> Plan:
+        """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store.
+
+        ``gated``: as given where ordering has not paid on this route.
+        """
         stored = self.intern(request)
         arranger = self.arranger(request, stored)
         if record.turns:
@@ -35,14 +42,25 @@ class Planner:
             return self._plan(request, record, stored, order, places)
         guide = None if arranger is None else arranger.advance
         prefix = self.forest.match(tree_key(request), distinct(stored), guide)
-        return self.with_prefix(request, record, stored, prefix, cached=len(prefix), arranger=arranger)
+        plan = self.with_prefix(request, record, stored, prefix, cached=len(prefix), arranger=arranger)
+        return self._gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
         """The given order but for pinned blocks, every block in full, no annotation."""
         stored = self.intern(request)
         order = _given(stored, self.arranger(request, stored))
         plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
-        return plan if plan.order_annotation is None else replace(plan, order_annotation=None)
+        return plan if plan.order_annotation is None else replace(plan, order_annotation=None, annotation_tokens=0)
+
+    def _gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
+        key = tree_key(request)
+        given = self.as_given(request, record)
+        cached = self.forest.sent_prefix(key, tuple(block.block_id for block in given.head))
+        tokens = sum(block.tokens for block in given.blocks[:cached])
+        gain = (plan.net_cached_tokens or 0) - tokens
+        if self.gate.is_open(key):
+            return replace(plan, gain=gain)
+        return replace(given, prefix_len=cached, predicted_cached_tokens=tokens, gain=gain)
 
     def with_prefix(
         self,
@@ -90,6 +108,8 @@ class Planner:
 
     def insert(self, plan: Plan) -> None:
         """Insert a sent plan (turn 0), or grow the leaf of its conversation. The bounds are left to ``forest.trim``."""
+        if plan.gain is not None:
+            self.gate.add(TreeKey(plan.tenant, plan.scope), plan.gain)
         if plan.turn:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
@@ -116,17 +136,27 @@ class Planner:
     ) -> Plan:
         templates = self.config.templates
         planned = assemble(stored, order, places, record, templates, self.config.labels)
+        annotation = relevance_annotation(planned, templates, self.config.annotate)
         return Plan(
             request_id=request.request_id,
             tenant=request.tenant,
             scope=request.scope,
             blocks=planned,
-            order_annotation=relevance_annotation(planned, templates),
+            order_annotation=annotation,
             prefix_len=cached or 0,
             predicted_cached_tokens=None if cached is None else sum(b.tokens for b in planned[:cached]),
             turn=record.turns,
             opener=record.opener,
+            annotation_tokens=self._annotation_tokens(planned, annotation),
         )
+
+    def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
+        texts = [block.location_annotation for block in planned if block.location_annotation is not None]
+        if order is not None:
+            texts.append(order)
+        if self._count_tokens is not None:
+            return sum(map(self._count_tokens, texts))
+        return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
 
 
 def tree_key(request: Request) -> TreeKey:
