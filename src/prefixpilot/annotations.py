@@ -39,15 +39,15 @@ class Templates:
 
     def __post_init__(self) -> None:
         for attribute, placeholder in _PLACEHOLDERS.items():
-            template = getattr(self, attribute)
+            template, remedy = getattr(self, attribute), f"write a str with {{{placeholder}}} exactly once"
             try:
-                found = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
-            except ValueError as error:
-                raise ConfigError(f"templates.{attribute}", str(error), f"write {{{placeholder}}} once") from None
-            if found != [placeholder]:
-                raise ConfigError(
-                    f"templates.{attribute}", f"has the placeholders {found}", f"write {{{placeholder}}} exactly once"
-                )
+                found = [tuple(rest) for _, *rest in string.Formatter().parse(template) if rest[0] is not None]
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"templates.{attribute}", str(error), remedy) from None
+            if found != [(placeholder, "", None)]:
+                raise ConfigError(f"templates.{attribute}", f"is {template!r}", remedy)
+        if not isinstance(self.separator, str):
+            raise ConfigError("templates.separator", f"is {self.separator!r}", "write a str")
 
 
 _PLACEHOLDERS = {

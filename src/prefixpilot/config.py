@@ -61,14 +61,16 @@ class PilotConfig:
     cache_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0.001 <= self.alpha <= 0.01:
+        if type(self.alpha) not in (float, int) or not 0.001 <= self.alpha <= 0.01:
             raise ConfigError("alpha", f"is {self.alpha!r}", "use a value in [0.001, 0.01]")
+        if not isinstance(self.templates, Templates):
+            raise ConfigError("templates", f"is {type(self.templates).__name__}", "give a Templates object")
         for name, kind in _CHOICES.items():
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise ConfigError(name, f"is {getattr(self, name)!r}", f"use one of: {allowed}")
         for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
         if self.max_displacement is not None and not _is_count(self.max_displacement):
             raise ConfigError("max_displacement", f"is {self.max_displacement!r}", "use an int of 0 or more, or None")
@@ -76,7 +78,7 @@ class PilotConfig:
             raise ConfigError("annotate", f"is {self.annotate!r}", "use an int of 0 or more, or 'all'")
         if self.matcher == "paper" and self.planner != "paper":
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
-        if self.cache_tokens is not None and self.cache_tokens < 1:
+        if self.cache_tokens is not None and (type(self.cache_tokens) is not int or self.cache_tokens < 1):
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType, TypeAlias
 
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.errors import InvalidRequestError
 
@@ -48,7 +49,7 @@ class ContextBlock:
             raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int or a str")
         if self.title is not None and not isinstance(self.title, str):
             raise InvalidRequestError("ContextBlock.title", f"is {type(self.title).__name__}", "give a str")
-        if self.tokens is not None and (not isinstance(self.tokens, int) or self.tokens < 0):
+        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 0):
             raise InvalidRequestError("ContextBlock.tokens", f"is {self.tokens!r}", "give an int of 0 or more")
 
 
@@ -76,6 +77,13 @@ class Request:
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not self.request_id:
             raise InvalidRequestError("Request.request_id", f"is {self.request_id!r}", "give a non-empty str")
+        if not isinstance(self.scope, str):
+            raise InvalidRequestError("Request.scope", f"is {type(self.scope).__name__}", "give a str")
+        for name in ("tenant", "conversation_id"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidRequestError(f"Request.{name}", f"is {getattr(self, name)!r}", "give a str")
+        if not isinstance(self.blocks, Iterable):
+            raise InvalidRequestError("Request.blocks", f"is {type(self.blocks).__name__}", "give a list of blocks")
         object.__setattr__(self, "blocks", tuple(self.blocks))
         for position, block in enumerate(self.blocks):
             if not isinstance(block, ContextBlock):
@@ -95,6 +103,8 @@ class Request:
     @classmethod
     def from_texts(cls, request_id: str, texts: Iterable[str], conversation_id: str | None = None) -> Request:
         """A request whose blocks are known by their text."""
+        if isinstance(texts, str):
+            raise InvalidRequestError("texts", "is one string", "give a list of texts")
         return cls(tuple(ContextBlock(text=t) for t in texts), RequestId(request_id), _conversation(conversation_id))
 
 
@@ -165,6 +175,7 @@ class Plan:
         annotation_tokens: length of all its annotations, counted or estimated.
         gain: tokens that ordering these blocks is predicted to save beyond the given order, less its annotation;
             whether or not it was done. Known with ``PilotConfig.gate`` only, and for single first turns.
+        templates: the wording that the annotations are in, and that rendering uses.
     """
 
     request_id: RequestId
@@ -176,6 +187,7 @@ class Plan:
     predicted_cached_tokens: int | None = None
     turn: int = 0
     opener: RequestId | None = None
+    templates: Templates = field(default=DEFAULT_TEMPLATES, repr=False)
     annotation_tokens: int = 0
     gain: int | None = None
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -168,7 +173,7 @@ def test_the_index_can_be_taken_over(trace: str, tmp_path: Path, name: str) -> N
 
 def test_the_index_is_not_the_plan(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", trace, "-o", "same", "--save-index", "same"]) == 2
-    assert "--save-index: is same like the plan" in capsys.readouterr().err
+    assert "--save-index: same is same too; give different files" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,3 +192,60 @@ def test_an_old_plan_survives_an_error(trace: str, tmp_path: Path, capsys: pytes
     assert "missing/index: No such file or directory; give a file that can be written" in capsys.readouterr().err
     assert out.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.jsonl", "trace.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-o", "TRACE"], "--output"),
+        (["-o", "LINK"], "--output"),
+        (["--save-index", "TRACE"], "--save-index"),
+        (["-o", "a.json", "--save-index", "./a.json"], "--save-index"),
+    ],
+)
+def test_no_file_is_overwritten_by_another(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    before = Path(trace).read_bytes()
+    link = tmp_path / "link"
+    link.symlink_to(trace)
+    names = {"TRACE": trace, "LINK": str(link)}
+    assert main(["plan", trace, *(names.get(a, a) for a in arguments)]) == 2
+    assert f"prefixpilot plan: {named}: " in capsys.readouterr().err
+    assert Path(trace).read_bytes() == before
+
+
+def test_all_outputs_appear_or_none(trace: str, tmp_path: Path) -> None:
+    index = tmp_path / "index.json"
+    assert main(["plan", trace, "-o", "/dev/full", "--save-index", str(index)]) == 2
+    assert not index.exists()
+
+
+def test_outputs_that_cannot_be_written_are_one_line(trace: str) -> None:
+    command = [sys.executable, "-m", "prefixpilot.cli", "plan", trace]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, timeout=60, check=False)
+    assert (closed.returncode, closed.stderr.count(b"\n")) == (2, 1)
+
+
+def test_sigterm_leaves_nothing_behind(trace: str, tmp_path: Path) -> None:
+    pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
+    os.mkfifo(pipe)  # nobody reads it: the command waits there, with the temporary file of the plan open
+    command = [sys.executable, "-m", "prefixpilot.cli", "plan", trace, "-o", str(out), "--save-index", str(pipe)]
+    with subprocess.Popen(command) as child:
+        until = monotonic() + 30
+        while not list(tmp_path.glob(".out.jsonl.*")):
+            assert monotonic() < until
+            sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 128 + signal.SIGTERM
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["pipe", Path(trace).name])
+
+
+def test_a_key_that_stands_twice_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"trace": "t", "tokens": [1, 1]}\n{"request_id": "a", "blocks": [0], "blocks": [1]}\n')
+    assert main(["plan", str(path)]) == 2
+    assert ":2: is not usable JSON (the key 'blocks' stands twice" in capsys.readouterr().err

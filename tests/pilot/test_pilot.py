@@ -10,7 +10,7 @@ import pytest
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request
 from prefixpilot.core import BatchContext, RequestId, TenantId
-from prefixpilot.errors import InvalidRequestError
+from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.planners.shared_tokens import plan_shared_tokens
 
 
@@ -131,6 +131,22 @@ def test_turns_of_a_conversation_follow_each_other_in_a_batch() -> None:
     assert [(e.request.request_id, e.position) for e in later] == [("x", 1), ("b2", 0)]
 
 
+def test_a_batch_may_be_any_iterable() -> None:
+    assert len(ContextPilot().optimize_batch(ids(str(n), n) for n in range(3))) == 3
+
+
+def test_one_string_is_no_list() -> None:
+    with pytest.raises(InvalidRequestError, match="give a list of ids"):
+        ContextPilot().evict("r1")
+    with pytest.raises(InvalidRequestError, match="give a list of texts"):
+        Request.from_texts("r", "abc")
+
+
+def test_a_counter_that_counts_wrongly_is_named() -> None:
+    with pytest.raises(ConfigError, match="count_tokens: returned -5"):
+        ContextPilot(count_tokens=lambda text: -5).optimize(Request.from_texts("r", ["a"]))
+
+
 def test_request_ids_of_a_batch_are_distinct() -> None:
     with pytest.raises(InvalidRequestError, match=r"requests\[1\]\.request_id.*'a'"):
         ContextPilot().optimize_batch([ids("a", 1), ids("a", 2)])
@@ -168,6 +184,13 @@ def test_forgetting_a_conversation_starts_it_anew() -> None:
         (lambda s: s["trees"][0]["nodes"][0].pop("blocks"), "snapshot"),
         (lambda s: s["trees"][0]["nodes"][0].update(parent=5), "snapshot.nodes[0].parent"),
         (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1]), "snapshot.tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(tokens=["a", 1, 1]), "snapshot.nodes[0].tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1, -1, 1]), "snapshot.nodes[0].tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(requests=[1]), "snapshot.nodes[0].requests"),
+        (lambda s: s["trees"][0]["nodes"][0].update(frequency=float("inf")), "snapshot"),
+        (lambda s: s["trees"][0].update(alpha=float("nan")), "snapshot"),
+        (lambda s: s["trees"].append(s["trees"][0]), "snapshot.trees[1]"),
+        (lambda s: s.update(order_of_use=[1]), "snapshot.order_of_use"),
     ],
 )
 def test_a_damaged_snapshot_is_refused_whole(damage: Any, field: str) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config, positive_int
-from prefixpilot.cli.outputs import STDOUT, bound_row, open_output, print_summary, summary_stream, table
-from prefixpilot.errors import ConfigError
+from prefixpilot.cli.outputs import (
+    STDOUT,
+    bound_row,
+    check_distinct,
+    open_outputs,
+    print_summary,
+    summary_stream,
+    table,
+)
 
 if TYPE_CHECKING:
     from prefixpilot.core import Plan, PlannedRequest
@@ -83,21 +89,19 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.pilot import ContextPilot
     from prefixpilot.workloads import read_workload
 
-    if args.save_index is not None and args.save_index == args.output:
-        raise ConfigError("--save-index", f"is {args.save_index} like the plan", "give them different files")
+    check_distinct(args.trace, output=args.output, save_index=args.save_index)
     workload = read_workload(args.trace)
     if args.multi_turn:
         workload = workload.as_conversations()
-    with ExitStack() as files:
-        out = files.enter_context(open_output(args.output))
-        index = None if args.save_index is None else files.enter_context(open_output(args.save_index))
+    paths = [args.output] if args.save_index is None else [args.output, args.save_index]
+    with open_outputs(*paths) as (out, *index):
         pilot = ContextPilot(pilot_config(args))
         with progress("planning", len(workload.requests)) as advance:
             schedule = pilot.optimize_batch([entry.request for entry in workload.requests], advance)
         for planned in schedule:
             out.write_line(plan_line(workload.requests[planned.position], planned.plan))
-        if index is not None:
-            index.write_line(pilot.snapshot())
+        for snapshot in index:
+            snapshot.write_line(pilot.snapshot())
     summary = summarize(workload, schedule, None if args.multi_turn else workload_bound(workload))
     text = json.dumps(summary) if args.json else _text(summary, args.multi_turn)
     print_summary(text, summary_stream(args.output, args.save_index))

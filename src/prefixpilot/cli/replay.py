@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prefixpilot.cli.options import TRACE_FORMATS, add_gate, add_planner, add_trace, pilot_config, positive_int
-from prefixpilot.cli.outputs import bound_row, open_output, print_summary, summary_stream, table
+from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
 
 if TYPE_CHECKING:
     from prefixpilot.bench import ReplayReport
@@ -94,8 +93,9 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.workloads import read_workload
 
     cache = _cache(args)
+    check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
-    with nullcontext() if args.emit is None else open_output(args.emit) as out:
+    with open_outputs(*([] if args.emit is None else [args.emit])) as emit:
         with progress("replaying", len(workload.requests)) as advance:
             report = simulate(
                 workload,
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
                 config=replace(pilot_config(args), gate=args.gate),
                 on_request=lambda: advance(1),
             )
-        if out is not None:
+        for out in emit:
             for sent in report.sent:
                 out.write_line({"request_id": sent.request_id, "blocks": list(sent.blocks)})
     bound = None if args.multi_turn else workload_bound(workload)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from prefixpilot.config import PilotConfig
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord, ConversationStore
 from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, RequestId, TenantId
+from prefixpilot.errors import InvalidRequestError
 from prefixpilot.pilot.batch import Progress, check_distinct_ids, plan_batch
 from prefixpilot.pilot.planner import Planner
 
@@ -53,7 +54,7 @@ class ContextPilot:
         return plan
 
     def optimize_batch(
-        self, requests: Sequence[Request], on_planned: Callable[[int], object] | None = None
+        self, requests: Iterable[Request], on_planned: Callable[[int], object] | None = None
     ) -> list[PlannedRequest]:
         """Plan many requests that are known together, in the order in which to execute them, and take them as sent.
 
@@ -66,6 +67,7 @@ class ContextPilot:
         Raises:
             InvalidRequestError: two requests have the same id.
         """
+        requests = list(requests)
         check_distinct_ids(requests)
         openers, later = self._split_turns(requests)
         result = []
@@ -101,6 +103,8 @@ class ContextPilot:
 
     def evict(self, request_ids: Iterable[str]) -> int:
         """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each."""
+        if isinstance(request_ids, str):
+            raise InvalidRequestError("request_ids", f"is the string {request_ids!r}", "give a list of ids")
         return self._planner.forest.evict(RequestId(request_id) for request_id in request_ids)
 
     def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:

@@ -189,15 +189,20 @@ class Forest:
         if not isinstance(data.get("trees"), list) or not isinstance(data.get("order_of_use"), list):
             raise InvalidRequestError("snapshot", "lacks trees or order_of_use", "make the snapshot again")
         trees = {}
+        grown = self._config.matcher != "paper"
         for place, entry in enumerate(data["trees"]):
             if not isinstance(entry, Mapping) or not isinstance(entry.get("scope"), str):
                 raise InvalidRequestError(f"snapshot.trees[{place}]", "lacks a scope", "make the snapshot again")
-            trees[TreeKey(TenantId(str(entry.get("tenant"))), entry["scope"])] = restore_tree(entry)
+            key = TreeKey(TenantId(str(entry.get("tenant"))), entry["scope"])
+            if key in trees:
+                raise InvalidRequestError(f"snapshot.trees[{place}]", "stands twice", "make the snapshot again")
+            trees[key] = restore_tree(entry, grown=grown)
         owner = {r: key for key, tree in trees.items() for r in tree.paths()}
-        if sorted(owner) != sorted(map(str, data["order_of_use"])):
+        order_of_use = data["order_of_use"]
+        if not all(isinstance(r, str) for r in order_of_use) or sorted(owner) != sorted(order_of_use):
             raise InvalidRequestError("snapshot.order_of_use", "does not name the requests", "make the snapshot again")
         self._trees = trees
-        self._key_of = OrderedDict((RequestId(r), owner[RequestId(r)]) for r in data["order_of_use"])
+        self._key_of = OrderedDict((RequestId(r), owner[RequestId(r)]) for r in order_of_use)
         self._tokens = sum(tree.total_tokens for tree in trees.values())
         self.trim()
 

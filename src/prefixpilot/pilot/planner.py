@@ -148,6 +148,7 @@ class Planner:
             turn=record.turns,
             opener=record.opener,
             annotation_tokens=self._annotation_tokens(planned, annotation),
+            templates=templates,
         )
 
     def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from itertools import count
 from operator import attrgetter
 
 from prefixpilot.annotations import Templates, location_annotation, order_annotation
@@ -30,12 +32,14 @@ def assemble(
         record: of the turns that stand before this one; its labels go on being valid, its numbers are counted on.
     """
     here: dict[BlockId, str] = {}
+    taken = set(record.labels.values()) if labels == "ids" else set[str]()
     number = record.next_number
     planned = []
     for position, place in zip(order, places, strict=True):
         stored = blocks[position]
         if place is Place.HERE:
-            label = _name(stored, number, templates, labels)
+            label = _name(stored, number, templates, labels, taken)
+            taken.add(label)
             here.setdefault(stored.block_id, label)
             number += 1
         else:
@@ -63,9 +67,18 @@ def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, 
     return order_annotation(names[:most], templates, rest=True)
 
 
-def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource) -> str:
-    by_id = labels == "ids" and stored.block.id is not None
-    return templates.name.format(number=stored.block.id if by_id else number)
+def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:
+    """By number; by id if asked for, where there is one and no other block of the prompt has its name."""
+    if labels == "ids" and stored.block.id is not None:
+        name = templates.name.format(number=stored.block.id)
+        if name not in taken:
+            return name
+    name = templates.name.format(number=number)
+    return name if name not in taken else _name_beside(name, taken)
+
+
+def _name_beside(name: str, taken: AbstractSet[str]) -> str:
+    return next(other for n in count(2) if (other := f"{name} ({n})") not in taken)
 
 
 def _location(label: str, place: Place, templates: Templates) -> str | None:

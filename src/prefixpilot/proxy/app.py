@@ -13,7 +13,6 @@ from urllib.parse import unquote
 from prefixpilot.config import PilotConfig
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
-from prefixpilot.prompts import render_blocks
 from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
@@ -60,7 +59,6 @@ class ProxyApp:
 
     def __init__(self, settings: ProxySettings, pilot: ContextPilot | None = None, **steps: Any) -> None:
         pilot = pilot or ContextPilot(PilotConfig(cache_tokens=settings.cache_tokens))
-        templates = pilot.config.templates
         self.settings = settings
         self.metrics = Metrics()
         self._planner: Planner = steps.pop("planner", pilot)
@@ -68,7 +66,6 @@ class ProxyApp:
         self._ledger: Ledger = steps.pop(
             "ledger", Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         )
-        steps.setdefault("render", lambda plan: render_blocks(plan, templates))
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._upstream = Upstream(settings)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
