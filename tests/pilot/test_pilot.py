@@ -253,3 +253,39 @@ def test_progress_comes_as_groups_are_planned() -> None:
     steps: list[int] = []
     plan_shared_tokens(contexts, lambda block: block, whole=10, part=10, on_planned=steps.append)
     assert sum(steps) == 40 and len(steps) == 4
+
+
+def test_a_batch_is_proposed_with_what_it_sends_itself_and_nothing_is_learnt() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(ids("old", 1, 2, 3))
+    before = pilot.snapshot()
+    batch = [ids("a", 9, 8, 5), ids("b", 7, 4, 2, 1), ids("c", 8, 9, 6), ids("d", 4, 1, 2), ids("e")]
+    planned = pilot.propose_batch(batch)
+    assert {e.request.request_id: e.plan.sent for e in planned} == {
+        "a": (8, 9, 5),
+        "b": (1, 2, 7, 4),
+        "c": (8, 9, 6),
+        "d": (1, 2, 4),
+        "e": (),
+    }
+    assert {str(e.request.request_id): e.plan.prefix_len for e in planned} == {"a": 0, "b": 2, "c": 2, "d": 2, "e": 0}
+    assert sorted(e.position for e in planned) == [0, 1, 2, 3, 4]
+    assert pilot.snapshot() == before
+
+
+def test_a_proposed_batch_inherits_from_its_own_earlier_requests() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(ids("old", 1, 2))
+    planned = pilot.propose_batch([ids("a", 1, 2, 3, 4), ids("b", 4, 3, 2, 1)])
+    assert [(e.plan.sent, e.plan.prefix_len) for e in planned] == [((1, 2, 3, 4), 2), ((1, 2, 3, 4), 4)]
+
+
+def test_a_proposed_batch_leaves_closed_routes_as_given() -> None:
+    pilot = ContextPilot(PilotConfig(gate=True))
+    planned = pilot.propose_batch([ids("a", 1, 2, 3), ids("b", 3, 2, 1)])
+    assert [(e.plan.sent, e.plan.order_annotation) for e in planned] == [((1, 2, 3), None), ((3, 2, 1), None)]
+
+
+def test_request_ids_of_a_proposed_batch_are_distinct() -> None:
+    with pytest.raises(InvalidRequestError, match="request_id"):
+        ContextPilot().propose_batch([ids("a", 1), ids("a", 2)])

@@ -128,6 +128,19 @@ class PilotMachine(RuleBasedStateMachine):
         assert Counter(given.sent) == Counter(b.block_id for b in first.blocks)
         assert self.pilot.snapshot() == before
 
+    @rule(many=st.lists(st.tuples(retrieved, tenants, scopes), max_size=6))
+    def proposing_a_batch_changes_nothing(self, many: list[tuple[list[BlockId], TenantId, str]]) -> None:
+        before = self.pilot.snapshot()
+        requests = [self.request(ids, tenant, scope, None) for ids, tenant, scope in many]
+        planned = self.pilot.propose_batch(requests)
+        assert sorted(entry.position for entry in planned) == list(range(len(requests)))
+        assert planned == self.pilot.propose_batch(requests)
+        for entry in planned:
+            assert entry.request is requests[entry.position]
+            if not self.config.gate:
+                self.check(entry.request, entry.plan)
+        assert self.pilot.snapshot() == before
+
     @rule(plan=plans)
     def learning_again_is_harmless(self, plan: Plan) -> None:
         self.pilot.learn(plan)

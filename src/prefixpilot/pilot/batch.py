@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION
 from prefixpilot.core import BlockId, Plan, PlannedRequest, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index.node import common_prefix
-from prefixpilot.pilot.forest import TreeKey
-from prefixpilot.pilot.planner import Planner, tree_key
+from prefixpilot.pilot.forest import Forest, TreeKey
+from prefixpilot.pilot.planner import Planner, insert, tree_key
 from prefixpilot.pilot.units import Units, Wish
 from prefixpilot.scheduling import SearchPath, schedule_by_group, schedule_depth_first
 
@@ -46,81 +47,102 @@ class Progress:
         self.add(requests - self._told)
 
 
-def plan_batch(planner: Planner, requests: Sequence[Request], progress: Progress) -> list[PlannedRequest]:
-    """Plan and insert first turns, in execution order. ``position`` is the place in ``requests``."""
+def plan_batch(
+    planner: Planner, requests: Sequence[Request], progress: Progress, into: Forest | None = None
+) -> list[PlannedRequest]:
+    """Plan and insert first turns, in execution order. ``position`` is the place in ``requests``.
+
+    Args:
+        into: a forest of its own for what the batch sends; without it that goes to the planner's.
+    """
+    batch = _Batch(planner, planner.forest if into is None else into, progress)
     regions: dict[TreeKey, int] = {}
     for request in requests:
         regions.setdefault(tree_key(request), len(regions))
     plans: dict[RequestId, Plan] = {}
     for key in regions:
-        plans.update(_plan_tree(planner, key, [r for r in requests if tree_key(r) == key], progress))
+        plans.update(batch.plan_tree(key, [r for r in requests if tree_key(r) == key]))
         progress.reach(len(plans))
-    paths = _paths(planner, requests, regions)
-    planner.forest.trim()
+    paths = _paths(batch.forest, requests, regions)
+    if into is None:
+        planner.forest.trim()
     schedule = schedule_by_group if planner.config.schedule == "paper" else schedule_depth_first
     return _predict([PlannedRequest(i, requests[i], plans[requests[i].request_id]) for i in schedule(paths)])
 
 
-def _plan_tree(
-    planner: Planner, key: TreeKey, requests: Sequence[Request], progress: Progress
-) -> dict[RequestId, Plan]:
-    """Inherit from the tree what it offers; cluster the rest."""
-    plans: dict[RequestId, Plan] = {}
-    rest: list[Request] = []
-    fresh = planner.forest.is_empty(key)
-    for request in requests:
-        if fresh and request.blocks:
-            rest.append(request)
-            continue
-        plan = planner.propose(request, NEW_CONVERSATION)
-        if request.blocks and not plan.prefix_len and planner.config.matcher != "paper":
-            rest.append(request)
-            continue
-        planner.insert(plan)
-        plans[request.request_id] = plan
-        progress.add(1)
-    if rest:
-        plans.update(_cluster(planner, key, rest, progress))
-    return plans
+class _Batch(NamedTuple):
+    """How a batch is planned.
+
+    Attributes:
+        forest: what the batch sends goes there.
+    """
+
+    planner: Planner
+    forest: Forest
+    progress: Progress
+
+    def plan_tree(self, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+        """Inherit from the tree what it offers; cluster the rest."""
+        plans: dict[RequestId, Plan] = {}
+        rest: list[Request] = []
+        fresh = self.planner.forest.is_empty(key)
+        for request in requests:
+            if fresh and request.blocks:
+                rest.append(request)
+                continue
+            plan = self._propose(request)
+            if request.blocks and not plan.prefix_len and self.planner.config.matcher != "paper":
+                rest.append(request)
+                continue
+            insert(self.forest, plan)
+            plans[request.request_id] = plan
+            self.progress.add(1)
+        if rest:
+            plans.update(self._cluster(key, rest))
+        return plans
+
+    def _propose(self, request: Request) -> Plan:
+        beside = None if self.forest is self.planner.forest else self.forest
+        return self.planner.propose(request, NEW_CONVERSATION, beside=beside)
+
+    def _cluster(self, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+        """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""
+        parts: dict[tuple[BlockId, ...], list[Wish]] = {}
+        alone: list[Request] = []
+        for request in requests:
+            wish = Wish.of(self.planner, request)
+            if wish.arranger is not None and (self.planner.config.matcher == "paper" or not wish.arranger.units.middle):
+                alone.append(request)
+            else:
+                parts.setdefault(wish.beginning, []).append(wish)
+        plans: dict[RequestId, Plan] = {}
+        for wishes in parts.values():
+            plans.update(self._build(key, wishes))
+        for request in alone:
+            plans[request.request_id] = self._propose(request)
+            insert(self.forest, plans[request.request_id])
+        return plans
+
+    def _build(self, key: TreeKey, wishes: Sequence[Wish]) -> dict[RequestId, Plan]:
+        units = Units(wishes)
+        contexts = [units.context(wish) for wish in wishes]
+        self.forest.build(key, contexts, units.sort_key, units.sent, self.progress.add)
+        plans = {}
+        for wish in wishes:
+            request_id = wish.request.request_id
+            order = units.orders.get(request_id)
+            if order is None:
+                prefix = self.forest.context(request_id)
+                plan = self.planner.with_prefix(wish.request, NEW_CONVERSATION, wish.stored, prefix, cached=0)
+            else:
+                plan = self.planner.with_order(wish.request, NEW_CONVERSATION, wish.stored, order, cached=0)
+            plans[request_id] = plan
+        return plans
 
 
-def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request], progress: Progress) -> dict[RequestId, Plan]:
-    """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""
-    parts: dict[tuple[BlockId, ...], list[Wish]] = {}
-    alone: list[Request] = []
-    for request in requests:
-        wish = Wish.of(planner, request)
-        if wish.arranger is not None and (planner.config.matcher == "paper" or not wish.arranger.units.middle):
-            alone.append(request)
-        else:
-            parts.setdefault(wish.beginning, []).append(wish)
-    plans: dict[RequestId, Plan] = {}
-    for wishes in parts.values():
-        plans.update(_build(planner, key, wishes, progress))
-    for request in alone:
-        plans[request.request_id] = planner.propose(request, NEW_CONVERSATION)
-        planner.insert(plans[request.request_id])
-    return plans
-
-
-def _build(planner: Planner, key: TreeKey, wishes: Sequence[Wish], progress: Progress) -> dict[RequestId, Plan]:
-    units = Units(wishes)
-    planner.forest.build(key, [units.context(wish) for wish in wishes], units.sort_key, units.sent, progress.add)
-    plans = {}
-    for wish in wishes:
-        request_id = wish.request.request_id
-        order = units.orders.get(request_id)
-        if order is None:
-            prefix = planner.forest.context(request_id)
-            plans[request_id] = planner.with_prefix(wish.request, NEW_CONVERSATION, wish.stored, prefix, cached=0)
-        else:
-            plans[request_id] = planner.with_order(wish.request, NEW_CONVERSATION, wish.stored, order, cached=0)
-    return plans
-
-
-def _paths(planner: Planner, requests: Sequence[Request], regions: dict[TreeKey, int]) -> list[SearchPath]:
+def _paths(forest: Forest, requests: Sequence[Request], regions: dict[TreeKey, int]) -> list[SearchPath]:
     """Search paths whose first element tells trees apart too. Requests without blocks come last."""
-    by_tree = {key: planner.forest.paths(key) for key in regions}
+    by_tree = {key: forest.paths(key) for key in regions}
     nowhere: SearchPath = ((len(regions), 0),)
     result = []
     for request in requests:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
@@ -10,6 +11,7 @@ from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord, Conve
 from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.pilot.batch import Progress, check_distinct_ids, plan_batch
+from prefixpilot.pilot.forest import Forest
 from prefixpilot.pilot.planner import Planner
 
 
@@ -90,6 +92,21 @@ class ContextPilot:
         """
         return self._planner.propose(request, record, gated=self.config.gate)
 
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+        """Plan first turns that are sent at about the same time, in the order in which to send them; learn nothing.
+
+        As :meth:`optimize_batch`, but what the batch itself sends is planned with, not taken as sent. Conversations are
+        not looked at.
+
+        Raises:
+            InvalidRequestError: two requests have the same id.
+        """
+        check_distinct_ids(requests)
+        planned = plan_batch(self._planner, requests, Progress(None), Forest(self.config))
+        if not self.config.gate:
+            return planned
+        return [replace(p, plan=self._planner.gated(p.request, NEW_CONVERSATION, p.plan)) for p in planned]
+
     def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
         """The given order, every block in full, no annotation; labels are counted on from ``record``."""
         return self._planner.as_given(request, record)
@@ -98,7 +115,7 @@ class ContextPilot:
 
     def learn(self, plan: Plan) -> None:
         """The engine holds this plan's prompt now: insert it (turn 0), or grow the leaf of its conversation."""
-        self._planner.insert(plan)
+        self._planner.learn(plan)
         self._planner.forest.trim()
 
     def evict(self, request_ids: Iterable[str]) -> int:

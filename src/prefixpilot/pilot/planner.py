@@ -29,10 +29,14 @@ class Planner:
         self.gate = Gate()
         self._count_tokens = count_tokens
 
-    def propose(self, request: Request, record: ConversationRecord, *, gated: bool = False) -> Plan:
+    def propose(
+        self, request: Request, record: ConversationRecord, *, gated: bool = False, beside: Forest | None = None
+    ) -> Plan:
         """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store.
 
-        ``gated``: as given where ordering has not paid on this route.
+        Args:
+            gated: as given where ordering has not paid on this route.
+            beside: what other requests are about to send; the heavier prefix of the two is inherited.
         """
         stored = self.intern(request)
         arranger = self.arranger(request, stored)
@@ -41,9 +45,14 @@ class Planner:
             places = deduplicate([stored[position].block_id for position in order], record.labels)
             return self._plan(request, record, stored, order, places)
         guide = None if arranger is None else arranger.advance
-        prefix = self.forest.match(tree_key(request), distinct(stored), guide)
+        key, ids = tree_key(request), distinct(stored)
+        prefix = self.forest.match(key, ids, guide)
+        if beside is not None:
+            tokens = {s.block_id: s.tokens for s in stored}
+            sent_beside = beside.match(key, ids, guide)
+            prefix = max(prefix, sent_beside, key=lambda blocks: sum(tokens[block] for block in blocks))
         plan = self.with_prefix(request, record, stored, prefix, cached=len(prefix), arranger=arranger)
-        return self._gated(request, record, plan) if gated else plan
+        return self.gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
         """The given order but for pinned blocks, every block in full, no annotation."""
@@ -52,7 +61,8 @@ class Planner:
         plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
         return plan if plan.order_annotation is None else replace(plan, order_annotation=None, annotation_tokens=0)
 
-    def _gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
+    def gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
+        """The plan of a first turn, or the given order where ordering has not paid on this route."""
         key = tree_key(request)
         given = self.as_given(request, record)
         cached = self.forest.sent_prefix(key, tuple(block.block_id for block in given.head))
@@ -106,24 +116,15 @@ class Planner:
         """What is known of each block, by position."""
         return [self.store.intern(block) for block in request.blocks]
 
-    def insert(self, plan: Plan) -> None:
-        """Insert a sent plan (turn 0), or grow the leaf of its conversation. The bounds are left to ``forest.trim``."""
+    def learn(self, plan: Plan) -> None:
+        """Take a plan as sent. The bounds are left to ``forest.trim``."""
         if plan.gain is not None:
             self.gate.add(TreeKey(plan.tenant, plan.scope), plan.gain)
         if plan.turn:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        sent = plan.head
-        if not sent:
-            return
-        self.forest.insert(
-            TreeKey(plan.tenant, plan.scope),
-            plan.request_id,
-            sent=tuple(b.block_id for b in sent),
-            tokens=tuple(b.tokens for b in sent),
-            ranks=tuple(b.position for b in sent),
-        )
+        insert(self.forest, plan)
 
     def _plan(
         self,
@@ -158,6 +159,20 @@ class Planner:
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
         return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
+
+
+def insert(forest: Forest, plan: Plan) -> None:
+    """Insert what a first turn sends: the blocks that another prompt can share."""
+    head = plan.head
+    if not head:
+        return
+    forest.insert(
+        TreeKey(plan.tenant, plan.scope),
+        plan.request_id,
+        sent=tuple(b.block_id for b in head),
+        tokens=tuple(b.tokens for b in head),
+        ranks=tuple(b.position for b in head),
+    )
 
 
 def tree_key(request: Request) -> TreeKey:

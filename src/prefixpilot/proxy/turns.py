@@ -9,13 +9,14 @@ from typing import Final
 from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.core import ContextBlock, Plan, Request, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
-from prefixpilot.proxy.call import MAX_DISPLACEMENT, Options
+from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.history import History
 from prefixpilot.proxy.ledger import NOTHING_RESTORED, BlockKey, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.steps import Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,22 @@ class Past:
 
 
 ALONE: Final = Past()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A chat request that has been read, before it is planned.
+
+    Attributes:
+        past: or what failed on the way to it.
+        request: to be planned together with others; ``None`` if it is not a first turn whose blocks may be ordered.
+    """
+
+    call: Call
+    options: Options
+    chat: ChatRequest
+    past: Past | Failed
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,17 @@ class Planned:
 
 def _block_key(block: ContextBlock) -> BlockKey:
     return digest([block.title, block.text])
+
+
+def request_of(chat: ChatRequest, options: Options, tenant: str) -> Request:
+    """What a planner is asked."""
+    return Request(
+        chat.blocks,
+        options.request_id,
+        tenant=TenantId(tenant),
+        scope=chat.scope(),
+        constraints=chat.constraints,
+    )
 
 
 def bounded(chat: ChatRequest, max_displacement: int) -> ChatRequest:
