@@ -91,7 +91,7 @@ def location_annotation(name: str, *, earlier_turn: bool, templates: Templates =
 def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLATES) -> int:
     """Length of an annotation in tokens, estimated: a token per four bytes, and 3.5 more for each label. O(length).
 
-    Of SmolLM2's tokenizer it is within 14 % for 5 labels and more; see docs/decisions/0009.
+    Of SmolLM2's tokenizer it is within 16 % for 5 labels and more; see docs/decisions/0009.
 
     >>> estimate_annotation_tokens(order_annotation(["Doc 2", "Doc 1", "Doc 4"]))
     38
