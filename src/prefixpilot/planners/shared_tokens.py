@@ -25,7 +25,13 @@ SortKey = Callable[[BlockId], Any]
 
 
 def plan_shared_tokens(
-    contexts: Sequence[BatchContext], sort_key: SortKey, page_size: int = 1, *, whole: int = WHOLE, part: int = PART
+    contexts: Sequence[BatchContext],
+    sort_key: SortKey,
+    page_size: int = 1,
+    *,
+    whole: int = WHOLE,
+    part: int = PART,
+    on_planned: Callable[[int], object] = lambda contexts: None,
 ) -> list[BatchContext]:
     """The contexts reordered, in depth-first order of the trie that they make; equal ones follow each other.
 
@@ -37,6 +43,7 @@ def plan_shared_tokens(
         contexts: distinct blocks each, in the retriever's order.
         page_size: tokens of a page of the engine's cache; a shared prefix counts in whole pages.
         whole, part: group sizes, see :data:`WHOLE` and :data:`PART`.
+        on_planned: called after each group, with its number of distinct contexts.
 
     Near-linear: O(n x part) time, O(total blocks + part^2) memory.
     """
@@ -47,7 +54,7 @@ def plan_shared_tokens(
     members = list(groups.values())
     return [
         BatchContext(member.request_id, ordered.blocks, ordered.tokens)
-        for ordered in _depth_first(batch, page_size, whole, part)
+        for ordered in _depth_first(batch, page_size, whole, part, on_planned)
         for member in members[ordered.context]
     ]
 
@@ -110,12 +117,15 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
 
 
-def _depth_first(batch: _Batch, page_size: int, whole: int, part: int) -> list[_Ordered]:
+def _depth_first(
+    batch: _Batch, page_size: int, whole: int, part: int, on_planned: Callable[[int], object]
+) -> list[_Ordered]:
     n = len(batch.contexts)
     result: list[_Ordered] = []
     for group in split(batch.arrays, batch.tokens, whole if n <= whole else part):
         for top in _forest(batch, group, page_size):
             result.extend(_walk(batch, top))
+        on_planned(len(group))
     return result
 
 
