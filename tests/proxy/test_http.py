@@ -157,7 +157,8 @@ def test_a_clients_mistake_is_a_400_that_names_it(
 
 def test_a_body_over_the_bound_is_a_413(engine: SimulatedEngine) -> None:
     with serve_in_thread(ProxySettings(engine.base_url, port=0, max_body_bytes=1000)) as proxy:
-        assert post_chat(proxy.url, chat([user("Q" * 1000)])).status == 413
+        assert post_chat(proxy.url, chat([user("Q" * 1000)], ["A"])).status == 413
+        assert post_chat(proxy.url, chat([user("Q" * 1000)]), X_PrefixPilot_Conversation="c").status == 413
         assert fetch(proxy.url, "POST", "/v1/files", b"x" * 5000).status == 200
 
 

