@@ -112,7 +112,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
     )
     parser.add_argument(
-        "--max-blocks",
+        "--max-request-blocks",
         type=int,
         default=1000,
         metavar="N",
@@ -197,7 +197,7 @@ def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
         port=args.port,
         mode=args.mode,
         cache_tokens=args.cache_tokens,
-        max_blocks=args.max_blocks,
+        max_request_blocks=args.max_request_blocks,
     )
 
 

@@ -80,7 +80,7 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
-        steps["parse"] = bounded(steps.get("parse", parse_chat), settings.max_blocks)
+        steps["parse"] = bounded(steps.get("parse", parse_chat), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._worker: ThreadPoolExecutor | None = None
         self._upstream = Upstream(settings)
