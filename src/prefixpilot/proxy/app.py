@@ -7,16 +7,19 @@ import json
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from importlib import import_module
 from threading import RLock
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from prefixpilot.config import PilotConfig
+from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.chat import parse_chat
 from prefixpilot.proxy import headers as h
+from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.forward import Forward
@@ -24,11 +27,11 @@ from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.intake import (
     CHAT_PATHS,
     LongBody,
-    bounded,
     check_not_misplaced,
     is_large,
     long_body,
     looks_like_chat,
+    with_block_bound,
 )
 from prefixpilot.proxy.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
@@ -36,6 +39,7 @@ from prefixpilot.proxy.pipeline import Observation, Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.upstream import (
     EngineBrokeOffError,
     EngineResponse,
@@ -80,9 +84,14 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
-        steps["parse"] = bounded(steps.get("parse", parse_chat), settings.max_request_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._worker: ThreadPoolExecutor | None = None
+        self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
+            settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
+        )
+        if settings.admission_window_ms:
+            import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
         self._own: dict[tuple[str, bytes], OwnPath] = {
@@ -173,16 +182,21 @@ class ProxyApp:
         if rest is not None:
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = Call(exchange.headers, data)
-        forward = await self._work(
-            exchange, call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.prepare(call))
-        )
-        if isinstance(forward, Failed):
-            message = f"the proxy failed on this request ({forward})"
-            raise RefusedError(500, message, "server_error", None, "proxy_error")
-        target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
-        headers = _request_headers(call, forward)
-        await exchange.while_connected(self._relay(exchange, target, headers, forward.body, forward))
+        await exchange.while_connected(self._plan_and_relay(exchange, Call(exchange.headers, data)))
+
+    async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
+        draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
+        if isinstance(draft, Failed):
+            raise _failed(draft)
+        with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
+            plan = await self._window.admit(draft) if isinstance(draft, Draft) and draft.request is not None else None
+            forward = await self._work(
+                call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.complete(draft, plan))
+            )
+            if isinstance(forward, Failed):
+                raise _failed(forward)
+            target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
+            await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
 
     async def _near_chat(self, exchange: Exchange) -> None:
         """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
@@ -191,7 +205,7 @@ class ProxyApp:
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
         call = Call(exchange.headers, data)
-        await self._work(exchange, call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
+        await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         await self._pass_through(exchange, data if exchange.has_body else None)
 
     async def _pass_long(self, exchange: Exchange, body: LongBody) -> None:
@@ -202,11 +216,11 @@ class ProxyApp:
                 raise BodyTooLargeError from None
             raise
 
-    async def _work(self, exchange: Exchange, call: Call, action: Callable[[], T]) -> T:
+    async def _work(self, call: Call, action: Callable[[], T]) -> T:
         """Run ``action`` on a request; on a large one in the worker, one at a time, while the loop serves others."""
         if self._worker is None or not is_large(call):
             return action()
-        return await exchange.while_connected(_awaited(asyncio.wrap_future(self._worker.submit(action))))
+        return await asyncio.wrap_future(self._worker.submit(action))
 
     async def _relay(
         self,
@@ -290,10 +304,6 @@ def _is_json(response: EngineResponse) -> bool:
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
 
 
-async def _awaited(future: asyncio.Future[T]) -> T:
-    return await future
-
-
 def _check_request(exchange: Exchange) -> None:
     """Raises RefusedError for what cannot be passed on as it is."""
     if not exchange.target.startswith(b"/"):
@@ -302,6 +312,10 @@ def _check_request(exchange: Exchange) -> None:
     if h.wants_websocket(exchange.headers):
         message = "the proxy does not pass WebSockets on; connect to the engine itself"
         raise RefusedError(501, message, "invalid_request_error", "Upgrade", "not_supported")
+
+
+def _failed(failed: Failed) -> RefusedError:
+    return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
 def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:

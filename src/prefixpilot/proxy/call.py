@@ -16,6 +16,7 @@ from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.settings import MODES, Mode
 
 MAX_ID_CHARS: Final = 200
+MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
 
 
 class NotJsonError(ValueError):
@@ -44,12 +45,14 @@ class Options:
     Attributes:
         conversation: ``None`` if the request stands alone.
         credential: a hash of the headers that authenticate the client.
+        max_displacement: how far a block may be moved; ``None`` if the client does not say.
     """
 
     mode: Mode
     conversation: str | None
     request_id: RequestId
     credential: str
+    max_displacement: int | None = None
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -70,7 +73,12 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         raise InvalidRequestError(
             "X-Request-Id", f"has {len(request_id)} characters", f"use at most {MAX_ID_CHARS}, or leave the header out"
         )
-    return Options(known, conversation, RequestId(request_id), _credential(call.headers))
+    limit = h.get(call.headers, h.MAX_DISPLACEMENT)
+    if limit is not None and not (limit.strip().isascii() and limit.strip().isdigit()):
+        raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
+    return Options(
+        known, conversation, RequestId(request_id), _credential(call.headers), None if limit is None else int(limit)
+    )
 
 
 def _credential(headers: h.RawHeaders) -> str:

@@ -38,7 +38,7 @@ class _Guarded:
 def guarded(target: T, lock: RLock) -> T:
     """``target``, whose methods run one at a time with those of all others that have the same lock.
 
-    Each call is short (a plan of at most ``max_request_blocks`` blocks, a look into the ledger): what grows with the bytes of a
-    request, reading it, hashing it and writing it, happens outside.
+    Each call is short (a plan of at most ``max_request_blocks`` blocks, a look into the ledger): what grows with the
+    bytes of a request, reading it, hashing it and writing it, happens outside.
     """
     return cast(T, _Guarded(target, lock))

@@ -13,6 +13,7 @@ Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 MIB: Final = 1 << 20
+MAX_WINDOW_MS: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class ProxySettings:
         max_connections: open connections to the engine; further requests wait.
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
         max_plans: recent plans kept for ``GET /plans/{request_id}``.
+        admission_window_ms: under concurrency, hold requests with blocks for so many milliseconds at most and plan them
+            as one batch; 0 holds none.
+        max_held: requests held at most; the window closes when so many are.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -59,6 +63,8 @@ class ProxySettings:
     max_turns: int = 512
     max_ledger_bytes: int = 256 * MIB
     max_plans: int = 1000
+    admission_window_ms: float = 0.0
+    max_held: int = 64
 
     def __post_init__(self) -> None:
         _check_engine(self.engine)
@@ -69,6 +75,9 @@ class ProxySettings:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0")
+        if not 0 <= self.admission_window_ms <= MAX_WINDOW_MS:
+            remedy = f"use 0 (off) to {MAX_WINDOW_MS:g} milliseconds"
+            raise ConfigError("admission_window_ms", f"is {self.admission_window_ms!r}", remedy)
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
 
@@ -91,6 +100,7 @@ _POSITIVE = (
     "max_turns",
     "max_ledger_bytes",
     "max_plans",
+    "max_held",
 )
 
 
