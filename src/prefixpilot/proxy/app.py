@@ -267,8 +267,8 @@ class ProxyApp:
 
     async def _plan(self, exchange: Exchange) -> None:
         quoted = exchange.path.removeprefix(PLANS).decode("ascii")
-        request_id = unquote(quoted)  # as labels_at has it; or as a client's own bytes, which we read as latin-1
-        report = self._plans.get(request_id) or self._plans.get(unquote(quoted, encoding="latin-1"))
+        request_id = unquote(quoted, encoding="latin-1")  # as we read headers; or as a client reads its own id
+        report = self._plans.get(request_id) or self._plans.get(unquote(quoted))
         if report is None:
             message = f"no plan of the request {request_id!r} is kept; the last {self.settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
