@@ -26,6 +26,10 @@ class _Guarded:
         with self._lock:
             return len(self._target)
 
+    def __contains__(self, item: object) -> bool:
+        with self._lock:
+            return item in self._target
+
     def _locked(self, method: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> T:
