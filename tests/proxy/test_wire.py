@@ -242,10 +242,10 @@ def test_lines_of_an_answer_come_one_by_one(raw: RawEngine, before: RunningProxy
 
 
 def test_the_number_of_blocks_has_a_bound(raw: RawEngine) -> None:
-    with serve_in_thread(ProxySettings(raw.url, port=0, max_blocks=3)) as proxy:
+    with serve_in_thread(ProxySettings(raw.url, port=0, max_request_blocks=3)) as proxy:
         answer = post_chat(proxy.url, chat([user("Q?")], ["A"] * 4))
         assert (answer.status, answer.json()["error"]["param"]) == (400, "context_blocks")
-        assert "max_blocks" in answer.json()["error"]["message"]
+        assert "max_request_blocks" in answer.json()["error"]["message"]
         assert post_chat(proxy.url, chat([user("Q?")], ["A"] * 3)).status == 200
 
 

@@ -112,6 +112,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
     )
+    parser.add_argument(
+        "--max-request-blocks",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
+    )
     add_limits(parser)
     add_gate(parser)
     parser.add_argument(
@@ -120,13 +127,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=0.0,
         metavar="MS",
         help="under concurrency, hold requests for at most so long and plan them as one batch (default 0: off)",
-    )
-    parser.add_argument(
-        "--max-blocks",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
     )
     embedded = parser.add_argument_group("only with --engine embedded")
     embedded.add_argument(
@@ -207,8 +207,8 @@ def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
         port=args.port,
         mode=args.mode,
         cache_tokens=args.cache_tokens,
+        max_request_blocks=args.max_request_blocks,
         admission_window_ms=args.admission_window_ms,
-        max_blocks=args.max_blocks,
     )
 
 

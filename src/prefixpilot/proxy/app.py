@@ -27,11 +27,11 @@ from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.intake import (
     CHAT_PATHS,
     LongBody,
-    bounded,
     check_not_misplaced,
     is_large,
     long_body,
     looks_like_chat,
+    with_block_bound,
 )
 from prefixpilot.proxy.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
@@ -84,14 +84,14 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
-        steps["parse"] = bounded(steps.get("parse", parse_chat), settings.max_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
             settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
         )
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
-        self._worker: ThreadPoolExecutor | None = None
         self._upstream = Upstream(settings)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
         self._own: dict[tuple[str, bytes], OwnPath] = {
@@ -205,8 +205,7 @@ class ProxyApp:
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
         call = Call(exchange.headers, data)
-        check = self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
-        await exchange.while_connected(check)
+        await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         await self._pass_through(exchange, data if exchange.has_body else None)
 
     async def _pass_long(self, exchange: Exchange, body: LongBody) -> None:
@@ -268,8 +267,8 @@ class ProxyApp:
 
     async def _plan(self, exchange: Exchange) -> None:
         quoted = exchange.path.removeprefix(PLANS).decode("ascii")
-        request_id = unquote(quoted)  # as labels_at has it; or as a client's own bytes, which we read as latin-1
-        report = self._plans.get(request_id) or self._plans.get(unquote(quoted, encoding="latin-1"))
+        request_id = unquote(quoted, encoding="latin-1")  # as we read headers; or as a client reads its own id
+        report = self._plans.get(request_id) or self._plans.get(unquote(quoted))
         if report is None:
             message = f"no plan of the request {request_id!r} is kept; the last {self.settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
@@ -300,10 +299,6 @@ async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Ob
     await exchange.write(held, more=False)
 
 
-def _failed(failed: Failed) -> RefusedError:
-    return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
-
-
 def _is_json(response: EngineResponse) -> bool:
     """Whether the answer is one JSON document: no lines or events that a client wants one by one."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
@@ -317,6 +312,10 @@ def _check_request(exchange: Exchange) -> None:
     if h.wants_websocket(exchange.headers):
         message = "the proxy does not pass WebSockets on; connect to the engine itself"
         raise RefusedError(501, message, "invalid_request_error", "Upgrade", "not_supported")
+
+
+def _failed(failed: Failed) -> RefusedError:
+    return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
 def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:

@@ -26,6 +26,10 @@ class _Guarded:
         with self._lock:
             return len(self._target)
 
+    def __contains__(self, item: object) -> bool:
+        with self._lock:
+            return item in self._target
+
     def _locked(self, method: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> T:
@@ -38,7 +42,7 @@ class _Guarded:
 def guarded(target: T, lock: RLock) -> T:
     """``target``, whose methods run one at a time with those of all others that have the same lock.
 
-    Each call is short (a plan of at most ``max_blocks`` blocks, a look into the ledger): what grows with the bytes of a
-    request, reading it, hashing it and writing it, happens outside.
+    Each call is short (a plan of at most ``max_request_blocks`` blocks, a look into the ledger): what grows with the
+    bytes of a request, reading it, hashing it and writing it, happens outside.
     """
     return cast(T, _Guarded(target, lock))

@@ -93,14 +93,18 @@ def long_body(headers: h.RawHeaders, head: bytes, rest: AsyncIterable[bytes]) ->
     return LongBody(head, rest)
 
 
-def bounded(parse: Parse, max_blocks: int) -> Parse:
-    """``parse``, but with a bound on the number of blocks, looked at before any of them is."""
+def with_block_bound(parse: Parse, max_request_blocks: int) -> Parse:
+    """``parse``, with a bound on the number of blocks, looked at before any of them is."""
 
-    def bounded_parse(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest | None:
+    def parse_within(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest | None:
         given = body.get(FIELD)
-        if isinstance(given, list) and len(given) > max_blocks:
-            reason = f"holds {len(given)} blocks, and the proxy takes {max_blocks} (its setting max_blocks)"
-            raise InvalidRequestError(FIELD, reason, "send fewer, or start the proxy with a higher --max-blocks")
+        if isinstance(given, list) and len(given) > max_request_blocks:
+            reason = (
+                f"holds {len(given)} blocks, and the proxy takes {max_request_blocks} (its setting max_request_blocks)"
+            )
+            raise InvalidRequestError(
+                FIELD, reason, "send fewer, or start the proxy with a higher --max-request-blocks"
+            )
         return parse(body, history=history)
 
-    return bounded_parse
+    return parse_within

@@ -33,7 +33,7 @@ class ProxySettings:
         drain_timeout: seconds that requests in flight get at SIGTERM.
         max_body_bytes: of a request that we have to read; a longer one gets 413. What has neither blocks nor a
             conversation has no bound: it is streamed.
-        max_blocks: of one request; more get 400.
+        max_request_blocks: of one request; more get 400.
         max_connections: open connections to the engine; further requests wait.
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
         max_plans: recent plans kept for ``GET /plans/{request_id}``.
@@ -57,7 +57,7 @@ class ProxySettings:
     ready_timeout: float = 2.0
     drain_timeout: float = 10.0
     max_body_bytes: int = 64 * MIB
-    max_blocks: int = 1000
+    max_request_blocks: int = 1000
     max_connections: int = 1000
     max_conversations: int = 10_000
     max_turns: int = 512
@@ -94,7 +94,7 @@ _POSITIVE = (
     "ready_timeout",
     "drain_timeout",
     "max_body_bytes",
-    "max_blocks",
+    "max_request_blocks",
     "max_connections",
     "max_conversations",
     "max_turns",
