@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from prefixpilot import ContextPilot, Request
+from prefixpilot import ContextPilot, PilotConfig, Request
 from prefixpilot.cli.ready import curl_line, ready_text
 from prefixpilot.cli.serve import load_index
 from prefixpilot.errors import ConfigError
@@ -230,7 +230,7 @@ def test_an_index_is_carried_over(tmp_path: Path, name: str) -> None:
     data = json.dumps(source.snapshot()).encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    pilot = load_index(path, cache_tokens=None)
+    pilot = load_index(path, PilotConfig())
     assert pilot.live_requests == 1
     assert pilot.optimize(Request.from_texts("r2", ["c", "b", "a"])).prefix_len == 3
 
@@ -250,7 +250,7 @@ def test_a_bad_index_says_why(tmp_path: Path, name: str, data: bytes, reason: st
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=reason) as caught:
-        load_index(path, cache_tokens=None)
+        load_index(path, PilotConfig())
     assert "plan --save-index" in caught.value.remedy
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from prefixpilot import ContextPilot
 from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import Ledger, LedgerKey, Restoration
+from prefixpilot.proxy.ledger import Ledger
+from prefixpilot.proxy.records import Brought, LedgerKey, Restoration
 
 from .support import Desk, Messages, Sent, assistant, chat, user
 
@@ -56,8 +57,10 @@ class WatchedLedger(Ledger):
 
     ambiguous = False
 
-    def restore(self, key: LedgerKey, history: History, *, with_newest: bool) -> Restoration:
-        restored = super().restore(key, history, with_newest=with_newest)
+    def restore(
+        self, key: LedgerKey, history: History, *, with_newest: bool, brought: Brought | None = None
+    ) -> Restoration:
+        restored = super().restore(key, history, with_newest=with_newest, brought=brought)
         self.ambiguous = restored.ambiguous
         return restored
 

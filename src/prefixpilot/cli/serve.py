@@ -160,7 +160,7 @@ def _serve(args: argparse.Namespace) -> None:
 
     _check_embedded_options(args)
     settings = _settings(args, NOT_YET if args.engine == EMBEDDED else args.engine)
-    pilot = None if args.index is None else load_index(args.index, args.cache_tokens)
+    pilot = None if args.index is None else load_index(args.index, settings.pilot)
     _check_port_is_free(args.host, args.port)
     with contextlib.ExitStack() as stack:
         engine = None
@@ -195,7 +195,7 @@ def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
     return EmbeddedEngine(resolve_model(args.model), context_tokens=context, threads=args.threads)
 
 
-def load_index(path: Path, cache_tokens: int | None) -> ContextPilot:
+def load_index(path: Path, config: PilotConfig) -> ContextPilot:
     """A pilot that starts with the snapshot in ``path``, JSON or gzipped JSON.
 
     Raises:
@@ -216,7 +216,7 @@ def load_index(path: Path, cache_tokens: int | None) -> ContextPilot:
         raise ConfigError("--index", f"{path} is not JSON ({error})", remedy) from None
     if not isinstance(snapshot, dict):
         raise ConfigError("--index", f"{path} holds no JSON object", remedy)
-    pilot = ContextPilot(PilotConfig(cache_tokens=cache_tokens))
+    pilot = ContextPilot(config)
     try:
         pilot.restore(snapshot)
     except InvalidInputError as error:

@@ -10,7 +10,6 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 from urllib.parse import unquote
 
-from prefixpilot.config import PilotConfig
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.proxy import headers as h
@@ -58,11 +57,11 @@ class ProxyApp:
     """
 
     def __init__(self, settings: ProxySettings, pilot: ContextPilot | None = None, **steps: Any) -> None:
-        pilot = pilot or ContextPilot(PilotConfig(cache_tokens=settings.cache_tokens))
+        pilot = pilot or ContextPilot(settings.pilot)
         self.settings = settings
         self.metrics = Metrics()
         self._planner: Planner = steps.pop("planner", pilot)
-        self._plans = RecentPlans(settings.max_plans)
+        self._plans = RecentPlans(settings.max_plans, settings.max_plan_bytes)
         self._ledger: Ledger = steps.pop(
             "ledger", Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         )
@@ -231,7 +230,8 @@ def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
     if not forward.touched:
         return call.headers
     headers = h.without(call.headers, (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())))
-    if h.get(headers, h.REQUEST_ID) is None:
+    if not (h.get(headers, h.REQUEST_ID) or "").strip():
+        headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
     return headers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
-from prefixpilot.proxy.ledger import LedgerKey, Turn
 from prefixpilot.proxy.metrics import Outcome
+from prefixpilot.proxy.records import LedgerKey, Turn
 from prefixpilot.proxy.report import PlanReport
 from prefixpilot.proxy.settings import Mode
 

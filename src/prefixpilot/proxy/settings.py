@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from prefixpilot.config import PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 
@@ -33,7 +34,8 @@ class ProxySettings:
         max_body_bytes: of a chat request; a longer one gets 413. Other requests are streamed and have no bound.
         max_connections: open connections to the engine; further requests wait.
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
-        max_plans: recent plans kept for ``GET /plans/{request_id}``.
+        max_plans, max_plan_bytes: recent plans kept for ``GET /plans/{request_id}``.
+        max_contexts, max_blocks: bounds of the index, if the proxy makes its own: requests, and lengths of blocks.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -56,6 +58,9 @@ class ProxySettings:
     max_turns: int = 512
     max_ledger_bytes: int = 256 * MIB
     max_plans: int = 1000
+    max_plan_bytes: int = 16 * MIB
+    max_contexts: int = 20_000
+    max_blocks: int = 100_000
 
     def __post_init__(self) -> None:
         _check_engine(self.engine)
@@ -68,6 +73,11 @@ class ProxySettings:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0")
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+    @property
+    def pilot(self) -> PilotConfig:
+        """Settings of the index."""
+        return PilotConfig(cache_tokens=self.cache_tokens, max_contexts=self.max_contexts, max_blocks=self.max_blocks)
 
     @property
     def engine_root(self) -> str:
@@ -87,6 +97,9 @@ _POSITIVE = (
     "max_turns",
     "max_ledger_bytes",
     "max_plans",
+    "max_plan_bytes",
+    "max_contexts",
+    "max_blocks",
 )
 
 

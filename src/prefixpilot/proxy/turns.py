@@ -14,7 +14,15 @@ from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
 from prefixpilot.proxy.call import Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import NOTHING_RESTORED, BlockKey, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.records import (
+    NOTHING_RESTORED,
+    BlockKey,
+    Brought,
+    LedgerKey,
+    Restoration,
+    Turn,
+    without_texts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,13 @@ def _block_key(block: ContextBlock) -> BlockKey:
     return digest([block.title, block.text])
 
 
+def brought_by(chat: ChatRequest) -> Brought | None:
+    """The blocks that come with a tool loop; ``None`` if none come, or it is none."""
+    if not chat.in_tool_loop or not chat.blocks:
+        return None
+    return Brought(given(chat.blocks), tuple(map(_block_key, chat.blocks)))
+
+
 def given(blocks: Iterable[ContextBlock]) -> bytes:
     return digest([[block.title, block.text] for block in blocks])
 
@@ -84,12 +99,13 @@ def turn_of(
         return None
     return Turn(
         past.history.chains[chat.newest_user],
+        past.history.messages[chat.newest_user],
         past.restored.deepest,
         text,
         given(chat.blocks),
         dict(zip(map(_block_key, chat.blocks), labels, strict=True)),
         record,
-        plan,
+        None if plan is None else without_texts(plan),
     )
 
 
