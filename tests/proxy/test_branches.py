@@ -66,12 +66,24 @@ def test_a_tool_loop_on_several_retries_repeats_the_one_that_was_given_its_block
     for given, expected in ((["A", "B"], 0), (["A", "C"], 1), (["B"], 0), (["C"], 2)):
         assert desk.ask(chat(loop(call("same")), given), "c").texts[0] == sent[expected].newest
     held_by_two = desk.ask(chat(loop(call("same")), ["A"]), "c")
-    assert held_by_two.texts[0] == sent[1].newest, "the latest of those that hold it"
+    assert held_by_two.texts[0] == sent[0].newest, "the latest of those that hold it"
     with pytest.raises(RefusedError, match="send new blocks with a new user message"):
         desk.ask(chat(loop(call("same")), ["B", "C"]), "c")
     undecided = desk.ask(chat(loop(call("same"))), "c")
     assert undecided.texts[0] == "First?"
     assert undecided.plan["ambiguous"]
+
+
+def test_a_branch_that_blocks_decided_for_is_found_without_them_the_next_time() -> None:
+    desk = Desk()
+    sent = [desk.ask(chat(TURN_1, given), "c", reply="Let me see.") for given in (["A", "B"], ["A", "C"])]
+    first = desk.ask(chat(loop(call("1")), ["A", "B"]), "c")
+    assert first.texts[0] == sent[0].newest
+    for blocks in (None, ["B"]):
+        again = desk.ask(chat([*loop(call("1")), *loop(call("2"))[1:]], blocks), "c")
+        assert again.body["messages"][:3] == first.body["messages"]
+    later = desk.ask(chat([*loop(call("1")), assistant(), user("Second?")]), "c")
+    assert later.body["messages"][:3] == first.body["messages"]
 
 
 @pytest.mark.parametrize(

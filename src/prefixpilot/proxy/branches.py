@@ -62,13 +62,13 @@ def _contradicted(turn: Turn, i: int, history: History, others: Sequence[Turn]) 
 
 
 def _by_replies(paths: list[Path], index: Mapping[Chain, int], history: History) -> list[Path]:
-    """The one path that the replies speak for; else those that they do not speak against; else all."""
+    """The paths that the replies speak for most: none of them belies it, and the fewest are less than equal."""
     shared = len(_shared(paths))
-    verdicts = [{turn.compare(history.reply_to(index[turn.chain])) for turn in path[shared:]} for path in paths]
-    possible = [i for i, found in enumerate(verdicts) if Likeness.OTHER not in found]
-    exact = [i for i in possible if verdicts[i] == {Likeness.EQUAL}]
-    chosen = exact or possible
-    return [paths[i] for i in chosen] if chosen else paths
+    verdicts = [[turn.compare(history.reply_to(index[turn.chain])) for turn in path[shared:]] for path in paths]
+    possible = [i for i, found in enumerate(verdicts) if Likeness.OTHER not in found] or range(len(paths))
+    doubts = [sum(likeness is not Likeness.EQUAL for likeness in found) for found in verdicts]
+    fewest = min(doubts[i] for i in possible)
+    return [paths[i] for i in possible if doubts[i] == fewest]
 
 
 def _distinct(paths: list[Path]) -> list[Path]:

@@ -17,7 +17,7 @@ from prefixpilot.proxy import reply
 from prefixpilot.proxy.branches import decide
 from prefixpilot.proxy.history import Chain, History
 from prefixpilot.proxy.records import MAX_REPLIES, NOTHING_RESTORED, Brought, LedgerKey, Restoration, Turn
-from prefixpilot.proxy.reply import Reply
+from prefixpilot.proxy.reply import NOTHING_SAID, Likeness, Reply, Said
 
 _CONVERSATION_BYTES: Final = 4096
 """Of a conversation without turns: its key, whose strings are bounded, and the containers."""
@@ -135,11 +135,25 @@ class Ledger:
             self._size += _CONVERSATION_BYTES
         self._conversations.move_to_end(key)
         self._add_reply(conversation, known, answer)
-        self._sent += 1
-        for each in known.path():
-            each.last_sent = self._sent
+        self._touch(known)
         self._evict()
         return True
+
+    def went_on(self, key: LedgerKey, turn: Turn, said: Said) -> None:
+        """A recorded turn was sent again, with the client's copy of its reply behind it: so it is found the next time,
+        whatever told it from other branches this time."""
+        conversation = self._conversations.get(key)
+        if conversation is None or not conversation.holds(turn):
+            return
+        if turn.compare(said) is not Likeness.EQUAL and said != NOTHING_SAID:
+            self._add_reply(conversation, turn, Reply.of(said))
+        self._touch(turn)
+        self._evict()
+
+    def _touch(self, turn: Turn) -> None:
+        self._sent += 1
+        for each in turn.path():
+            each.last_sent = self._sent
 
     def _add_reply(self, conversation: _Conversation, turn: Turn, answer: Reply) -> None:
         before = turn.size

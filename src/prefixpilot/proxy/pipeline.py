@@ -39,6 +39,7 @@ from prefixpilot.proxy.history import History
 from prefixpilot.proxy.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.records import NOTHING_RESTORED, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.reply import Said
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Parse, Planner, ReadChat
@@ -170,8 +171,10 @@ class Pipeline:
         return Past(key, history, restored)
 
     def _plan(self, chat: ChatRequest, options: Options, past: Past) -> Planned | Failed:
-        if chat.newest_user in past.restored.turns:
-            return Planned("", labels_of_sent(chat.blocks, past.restored.labels))
+        sent = past.restored.turns.get(chat.newest_user)
+        if sent is not None and past.history is not None:
+            went_on = Ticket(None, past.key, sent, past.history.reply_to(chat.newest_user))
+            return Planned("", labels_of_sent(chat.blocks, past.restored.labels), ticket=went_on)
         return self.attempt("plan", lambda: self._plan_turn(chat, options, past))
 
     def _plan_turn(self, chat: ChatRequest, options: Options, past: Past) -> Planned:
@@ -275,11 +278,15 @@ class Pipeline:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
         if ticket.key is not None and ticket.turn is not None:
-            key, turn = ticket.key, ticket.turn
-            if self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
-                self._metrics.unrecorded.inc()
+            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
         if forward.report is not None and forward.report.plan is not None:
             self._count(forward.report.plan)
+
+    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
+        if went_on is not None:
+            self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
+        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
+            self._metrics.unrecorded.inc()
 
     def finished(self, forward: Forward, answer: AnswerObserver) -> None:
         """The answer is complete."""

@@ -55,6 +55,14 @@ class Reply:
         self._one_of_many = False
         self.add(text)
 
+    @classmethod
+    def of(cls, said: Said) -> Reply:
+        """A reply as the client has it."""
+        reply = cls(said.text)
+        for place, call in enumerate(said.calls):
+            reply._add(place, call)
+        return reply
+
     def add(self, text: str) -> None:
         """Append what the engine sent."""
         if not self._cut:
@@ -78,7 +86,10 @@ class Reply:
         self._one_of_many = True
 
     def _add_call(self, index: int, call: Mapping[str, Any]) -> None:
-        call_id, name, arguments = _fields(call)
+        self._add(index, _fields(call))
+
+    def _add(self, index: int, call: ToolCall) -> None:
+        call_id, name, arguments = call
         length = len(call_id) + len(name) + len(arguments)
         self._calls_cut = self._calls_cut or length > self._room or len(self._calls) > 16
         if self._calls_cut:
