@@ -60,8 +60,10 @@ def test_the_plan_goes_to_stdout_and_the_summary_to_stderr(trace: str, capsys: p
     assert by_id["r0"]["blocks"][:2] == by_id["r2"]["blocks"][:2] == [1, 2]
     assert by_id["r0"]["annotation"].endswith("priority order: [Doc 2] > [Doc 1] > [Doc 3] and answer the question.")
     assert by_id["r2"]["annotation"] is None
-    assert "requests   3, of which 3 have context blocks" in err
-    assert "cached     200 tokens (predicted, for 3 requests)" in err
+    assert "requests     3, of which 3 have context blocks" in err
+    assert "cached       200 tokens (predicted, for 3 requests)" in err
+    assert "hit rate     0.2222 of the blocks' tokens (predicted)" in err
+    assert "bound        200 tokens (0.2222): no order" in err
 
 
 def test_execution_order_puts_sharers_side_by_side(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +91,11 @@ def test_to_a_file_with_a_json_summary(trace: str, tmp_path: Path, capsys: pytes
         "block_tokens": 900,
         "predicted_cached_tokens": 200,
         "predicted_for_requests": 3,
+        "predicted_hit_rate": 200 / 900,
+        "annotation_tokens": 38,
+        "net_cached_tokens": 162,
+        "bound_tokens": 200,
+        "bound_hit_rate": 200 / 900,
     }
     assert len(read(out.read_text())) == 3
 
@@ -98,6 +105,27 @@ def test_a_compressed_file_is_the_same_each_time(trace: str, tmp_path: Path) -> 
     assert main(["plan", trace, "-o", str(first)]) == main(["plan", trace, "-o", str(second)]) == 0
     assert first.read_bytes() == second.read_bytes()
     assert len(read(gzip.decompress(first.read_bytes()).decode())) == 3
+
+
+def test_pages_reach_the_planner(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shared prefix of 200 tokens is no page of 256, so nothing is moved for it."""
+    for page, expected in ("256", [2, 1, 3]), ("16", [1, 2, 3]):
+        main(["plan", trace, "--page-size", page])
+        by_id = {line["request_id"]: line["blocks"] for line in read(capsys.readouterr().out)}
+        assert by_id["r0"] == expected
+
+
+def test_limits_reach_the_planner(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", trace, "--max-displacement", "0"])
+    assert all(line["annotation"] is None for line in read(capsys.readouterr().out))
+    main(["plan", trace, "--annotate", "1"])
+    by_id = {line["request_id"]: line["annotation"] for line in read(capsys.readouterr().out)}
+    assert by_id["r0"].endswith("order: [Doc 2], then the rest, and answer the question.")
+
+
+def test_the_bound_is_not_computed_for_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", trace, "--multi-turn"])
+    assert "bound        not computed: with --multi-turn" in capsys.readouterr().err
 
 
 def test_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:

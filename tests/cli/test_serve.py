@@ -185,6 +185,15 @@ def test_mode_off_is_the_default_that_was_asked_for() -> None:
             post(*request_of(it.curl))
 
 
+def test_what_may_be_done_to_a_request_reaches_the_planner() -> None:
+    limits = ("--max-displacement", "0", "--annotate", "all", "--admission-window-ms", "5")
+    with SimulatedEngine() as engine, serving("--engine", engine.base_url, *limits) as it:
+        for blocks in (["A", "B"], ["B", "A"]):
+            body = {"model": "m", "messages": [{"role": "user", "content": "Q?"}], "context_blocks": blocks}
+            post(f"{it.url}/v1/chat/completions", json.dumps(body))
+        assert "[Doc 1]\\nB\\n\\n[Doc 2]\\nA\\n\\nQ?" in engine.requests[-1].body.decode()
+
+
 def test_a_port_in_use_names_the_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -198,6 +207,8 @@ def test_a_port_in_use_names_the_remedy() -> None:
         (["--engine", "127.0.0.1:8000"], "engine"),
         (["--engine", "http://127.0.0.1:9", "--model", "x.gguf"], "--model"),
         (["--engine", "http://127.0.0.1:9", "--port", "70000"], "port: is 70000"),
+        (["--engine", "http://127.0.0.1:9", "--admission-window-ms", "5000"], "admission_window_ms: is 5000"),
+        (["--engine", "http://127.0.0.1:9", "--annotate", "few"], "--annotate"),
         (["--engine", "http://127.0.0.1:9", "--cache-tokens", "0"], "cache_tokens"),
         (["--engine", "http://127.0.0.1:9", "--index", "no-such-file.json"], "--index"),
         (["--engine", "embedded", "--model", "no-such-file.gguf"], "model"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from prefixpilot import ContextPilot, Plan, Request
+from prefixpilot import ContextPilot, Plan, PlannedRequest, Request
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.app import ProxyApp
@@ -152,6 +152,10 @@ class FailingPilot:
     def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
         self._check("as_given")
         return self.pilot.as_given(request, record)
+
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+        self._check("propose_batch")
+        return self.pilot.propose_batch(requests)
 
     def learn(self, plan: Plan) -> None:
         self._check("learn")

@@ -146,3 +146,11 @@ def table(rows: list[tuple[str, str]]) -> str:
     """Names and values, one a line, aligned."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def bound_row(bound: int | None, total: int, why_not: str) -> tuple[str, str]:
+    """The bound on what any order and schedule can save, for a :func:`table`."""
+    if bound is None:
+        return "bound", f"not computed: {why_not}"
+    share = bound / total if total else 0.0
+    return "bound", f"{bound:,} tokens ({share:.4f}): no order and no schedule saves more, in a cache of any size"

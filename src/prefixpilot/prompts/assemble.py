@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import count
+from operator import attrgetter
 
 from prefixpilot.annotations import Templates, location_annotation, order_annotation
 from prefixpilot.blocks import StoredBlock
-from prefixpilot.config import LabelSource
+from prefixpilot.config import Annotate, LabelSource
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import BlockId, Place, PlannedBlock
 
@@ -48,12 +49,22 @@ def assemble(
     return tuple(planned)
 
 
-def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates) -> str | None:
-    """The order annotation of blocks in prompt order, or ``None`` if they stand in the retriever's order."""
-    by_rank = sorted(planned, key=lambda block: block.position)
-    if [block.position for block in planned] == [block.position for block in by_rank]:
+def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, most: Annotate = "all") -> str | None:
+    """The order annotation of blocks in prompt order, naming at most ``most`` of them.
+
+    ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
+    would name.
+    """
+    ranks = [block.position for block in planned]
+    if most == 0 or ranks == sorted(ranks):
         return None
-    return order_annotation(list(dict.fromkeys(block.label for block in by_rank)), templates)
+    names = list(dict.fromkeys(block.label for block in sorted(planned, key=attrgetter("position"))))
+    if most == "all" or len(names) <= most:
+        return order_annotation(names, templates)
+    standing = list(dict.fromkeys(block.label for block in planned))
+    if names[:most] == standing[:most]:
+        return None
+    return order_annotation(names[:most], templates, rest=True)
 
 
 def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:

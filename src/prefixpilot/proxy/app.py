@@ -6,13 +6,16 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from importlib import import_module
 from typing import Any, Final
 from urllib.parse import unquote
 
+from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.proxy import headers as h
+from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.forward import Forward
@@ -22,6 +25,7 @@ from prefixpilot.proxy.pipeline import Observation, Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.upstream import (
     EngineBrokeOffError,
     EngineResponse,
@@ -66,6 +70,11 @@ class ProxyApp:
             "ledger", Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         )
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
+            settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
+        )
+        if settings.admission_window_ms:
+            import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
         self._own: dict[tuple[str, bytes], OwnPath] = {
@@ -143,13 +152,19 @@ class ProxyApp:
 
     async def _chat(self, exchange: Exchange) -> None:
         call = Call(exchange.headers, await exchange.read(self.settings.max_body_bytes))
-        forward = self.pipeline.attempt("prepare", lambda: self.pipeline.prepare(call))
+        draft = self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call))
+        with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
+            await exchange.while_connected(self._plan_and_relay(exchange, call, draft))
+
+    async def _plan_and_relay(self, exchange: Exchange, call: Call, draft: Draft | Forward | Failed) -> None:
+        if isinstance(draft, Failed):
+            raise _failed(draft)
+        plan = await self._window.admit(draft) if isinstance(draft, Draft) and draft.request is not None else None
+        forward = self.pipeline.attempt("prepare", lambda: self.pipeline.complete(draft, plan))
         if isinstance(forward, Failed):
-            message = f"the proxy failed on this request ({forward})"
-            raise RefusedError(500, message, "server_error", None, "proxy_error")
+            raise _failed(forward)
         target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :]
-        headers = _request_headers(call, forward)
-        await exchange.while_connected(self._relay(exchange, target, headers, forward.body, forward))
+        await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
 
     async def _relay(
         self,
@@ -223,6 +238,10 @@ async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Ob
     if observation is not None:
         observation.finish()
     await exchange.write(held, more=False)
+
+
+def _failed(failed: Failed) -> RefusedError:
+    return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
 def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:

@@ -19,6 +19,7 @@ from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.settings import MODES, Mode
 
 MAX_ID_CHARS: Final = 200
+MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
 
 _CREDENTIAL_WORDS: Final = (
     b"auth",
@@ -71,12 +72,14 @@ class Options:
     Attributes:
         conversation: ``None`` if the request stands alone.
         credential: a hash of the headers that say who the client is.
+        max_displacement: how far a block may be moved; ``None`` if the client does not say.
     """
 
     mode: Mode
     conversation: str | None
     request_id: RequestId
     credential: str
+    max_displacement: int | None = None
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -95,7 +98,11 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
             raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
         _check_length("X-PrefixPilot-Conversation", conversation)
     request_id = (h.get(call.headers, h.REQUEST_ID) or "").strip() or new_id()
-    return Options(known, conversation, RequestId(request_id), credential_of(call.headers))
+    limit = h.get(call.headers, h.MAX_DISPLACEMENT)
+    if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
+        raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
+    credential = credential_of(call.headers)
+    return Options(known, conversation, RequestId(request_id), credential, None if limit is None else int(limit))
 
 
 def check_request_id(options: Options) -> None:

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 CONVERSATION: Final = b"x-prefixpilot-conversation"
+MAX_DISPLACEMENT: Final = b"x-prefixpilot-max-displacement"
 MODE: Final = b"x-prefixpilot-mode"
 PLAN: Final = b"x-prefixpilot-plan"
 REQUEST_ID: Final = b"x-request-id"

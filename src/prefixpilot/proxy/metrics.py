@@ -49,6 +49,7 @@ class Metrics:
         self.replaced = Counter(
             "prefixpilot_replaced_tokens", "Of blocks that an annotation stood for, as the plan counts", registry=r
         )
+        self.held = Counter("prefixpilot_held_requests", "Planned as one batch by the admission window", registry=r)
         self.ambiguous = Counter(
             "prefixpilot_ambiguous_restorations", "Histories that fit several recorded branches", registry=r
         )

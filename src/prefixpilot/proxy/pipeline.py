@@ -12,13 +12,13 @@ the given order; one after it never reaches the client. Both are counted and log
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TypeVar
 from uuid import uuid4
 
-from prefixpilot.core import Plan, Request, TenantId
+from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts import render_blocks
 from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat
@@ -45,12 +45,15 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Parse, Planner, ReadChat
 from prefixpilot.proxy.turns import (
     ALONE,
+    Draft,
     Past,
     Planned,
+    bounded,
     brought_by,
     given,
     labels_of_sent,
     plain,
+    request_of,
     same_again,
     turn_of,
 )
@@ -97,23 +100,57 @@ class Pipeline:
         Raises:
             RefusedError: 400 for a client's mistake; 500 if even the plain rendering failed.
         """
+        return self.complete(self.draft(call))
+
+    def draft(self, call: Call) -> Draft | Forward:
+        """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
         try:
             options = read_options(call, self._settings.mode, self._new_id)
             if options.conversation is None and not may_carry_blocks(call, FIELD):
                 return _untouched(call, options)
-            return self._prepare(call, options)
+            read = self.attempt("parse", lambda: self._read(call, options))
         except InvalidRequestError as error:
             raise RefusedError.of(error) from error
-
-    def _prepare(self, call: Call, options: Options) -> Forward:
-        read = self.attempt("parse", lambda: self._read(call, options))
         if isinstance(read, Failed):
             return self._last_resort(call, options, read, NOTHING_RESTORED)
         if read is None:
             return _untouched(call, options)
-        chat = read.chat
-        past = self._recall(chat, options)
-        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE)
+        draft = Draft(call, options, read.chat, read.source, self._recall(read.chat, options))
+        return replace(draft, request=self._batchable(draft)) if self._settings.admission_window_ms else draft
+
+    def _batchable(self, draft: Draft) -> Request | None:
+        chat, past = draft.chat, draft.past
+        if draft.options.mode == "off" or isinstance(past, Failed) or past.restored.record.turns or not chat.blocks:
+            return None
+        request = self.attempt("plan", lambda: request_of(chat, draft.options, self._settings.tenant))
+        return None if isinstance(request, Failed) or chat.newest_user in past.restored.turns else request
+
+    def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
+        """Plans of drafts with a request, in the order in which to send them; ``None`` for those to plan alone."""
+        by_id: dict[str, Draft] = {}
+        for draft in drafts:
+            by_id.setdefault(draft.options.request_id, draft)
+        batch = list(by_id.values())
+        requests = [draft.request for draft in batch if draft.request is not None]
+        planned = self.attempt("plan_together", lambda: self._pilot.propose_batch(requests))
+        if isinstance(planned, Failed):
+            return [(draft, None) for draft in drafts]
+        self._metrics.held.inc(len(planned))
+        rest = [(draft, None) for draft in drafts if by_id[draft.options.request_id] is not draft]
+        return [*((batch[entry.position], entry.plan) for entry in planned), *rest]
+
+    def complete(self, draft: Draft | Forward, plan: Plan | None = None) -> Forward:
+        """What to send for a draft, with the plan that was made for it, if one was. Errors as :meth:`prepare`."""
+        if isinstance(draft, Forward):
+            return draft
+        try:
+            return self._complete(draft, plan)
+        except InvalidRequestError as error:
+            raise RefusedError.of(error) from error
+
+    def _complete(self, draft: Draft, plan: Plan | None) -> Forward:
+        call, options, chat, past = draft.call, draft.options, draft.chat, draft.past
+        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE, plan)
         failed = next((x for x in (past, planned) if isinstance(x, Failed)), None)
         past = past if isinstance(past, Past) else ALONE
         if isinstance(planned, Failed):
@@ -122,7 +159,7 @@ class Pipeline:
             told = past.restored.unmatched or past.restored.ambiguous
             header = self._header(self._report(options, chat, past, planned, failed)) if told else None
             return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
-        body = self.attempt("place", lambda: self._body(read, planned, past.restored))
+        body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if chat.newest_user in past.restored.turns else plain(chat, past).ticket
             return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
@@ -140,7 +177,7 @@ class Pipeline:
         if chat is None:
             return None
         check_request_id(options)
-        return ReadChat(chat, source)
+        return ReadChat(chat if options.max_displacement is None else bounded(chat, options.max_displacement), source)
 
     def _refuse_unreadable(self, call: Call, options: Options, error: UnreadableError) -> None:
         """Passing on what may hold blocks, or belongs to a conversation that does, would drop evidence in silence."""
@@ -170,27 +207,23 @@ class Pipeline:
         restored = self._ledger.restore(key, history, with_newest=chat.in_tool_loop, brought=brought_by(chat))
         return Past(key, history, restored)
 
-    def _plan(self, chat: ChatRequest, options: Options, past: Past) -> Planned | Failed:
+    def _plan(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned | Failed:
         sent = past.restored.turns.get(chat.newest_user)
         if sent is not None and past.history is not None:
             went_on = Ticket(None, past.key, sent, past.history.reply_to(chat.newest_user))
             return Planned("", labels_of_sent(chat.blocks, past.restored.labels), ticket=went_on)
-        return self.attempt("plan", lambda: self._plan_turn(chat, options, past))
+        return self.attempt("plan", lambda: self._plan_turn(chat, options, past, plan))
 
-    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past) -> Planned:
+    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned:
         retried = self._retried(chat, past)
         if retried is not None:
             return same_again(retried, chat.blocks, options, past.key)
         if not chat.blocks:
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(chat, past, "", (), past.restored.record)))
-        request = Request(
-            chat.blocks,
-            options.request_id,
-            tenant=TenantId(self._settings.tenant),
-            scope=chat.scope(),
-        )
         record = past.restored.record
-        plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
+        if plan is None:
+            request = request_of(chat, options, self._settings.tenant)
+            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
         text = self._render(plan)
         turn = turn_of(chat, past, text, plan.labels, record.after(plan), plan)
         return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
@@ -199,13 +232,13 @@ class Pipeline:
         if past.key is None or past.history is None:
             return None
         chain = past.history.chains[chat.newest_user]
-        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat.blocks))
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat))
 
-    def _body(self, read: ReadChat, planned: Planned, restored: Restoration) -> bytes:
+    def _body(self, draft: Draft, planned: Planned, restored: Restoration) -> bytes:
         texts = restored.texts
         if planned.text:
-            texts[read.chat.newest_user] = planned.text
-        return self._place(read.source, texts, FIELD)
+            texts[draft.chat.newest_user] = planned.text
+        return self._place(draft.source, texts, FIELD)
 
     def _report(
         self, options: Options, chat: ChatRequest, past: Past, planned: Planned, failed: Failed | None

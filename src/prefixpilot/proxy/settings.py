@@ -14,6 +14,7 @@ Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 MIB: Final = 1 << 20
+MAX_WINDOW_MS: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class ProxySettings:
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
         max_plans, max_plan_bytes: recent plans kept for ``GET /plans/{request_id}``.
         max_contexts, max_blocks: bounds of the index, if the proxy makes its own: requests, and lengths of blocks.
+        admission_window_ms: under concurrency, hold requests with blocks for so many milliseconds at most and plan them
+            as one batch; 0 holds none.
+        max_held: requests held at most; the window closes when so many are.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -61,6 +65,8 @@ class ProxySettings:
     max_plan_bytes: int = 16 * MIB
     max_contexts: int = 20_000
     max_blocks: int = 100_000
+    admission_window_ms: float = 0.0
+    max_held: int = 64
 
     def __post_init__(self) -> None:
         _check_engine(self.engine)
@@ -71,6 +77,9 @@ class ProxySettings:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0")
+        if not 0 <= self.admission_window_ms <= MAX_WINDOW_MS:
+            remedy = f"use 0 (off) to {MAX_WINDOW_MS:g} milliseconds"
+            raise ConfigError("admission_window_ms", f"is {self.admission_window_ms!r}", remedy)
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
 
@@ -100,6 +109,7 @@ _POSITIVE = (
     "max_plan_bytes",
     "max_contexts",
     "max_blocks",
+    "max_held",
 )
 
 

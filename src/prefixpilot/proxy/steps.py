@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import Plan, Request
+from prefixpilot.core import Plan, PlannedRequest, Request
 from prefixpilot.prompts.chat import ChatRequest
 from prefixpilot.prompts.source import ChatSource
 
@@ -17,6 +17,7 @@ class Planner(Protocol):
 
     def propose(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
     def as_given(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]: ...
     def learn(self, plan: Plan) -> None: ...
     def evict(self, request_ids: Iterable[str]) -> int: ...
     @property
