@@ -68,10 +68,10 @@ class Desk:
         *,
         mode: str | None = None,
         key: str | None = None,
-        reply: str | None = "ok",
+        reply: str | dict[str, Any] | None = "ok",
         request_id: str | None = None,
     ) -> Sent:
-        """Send one request; the engine answers ``reply``, or an error for ``None``."""
+        """Send one request; the engine answers ``reply`` (a text or a message), or an error for ``None``."""
         given = {
             b"x-prefixpilot-conversation": conversation,
             b"x-prefixpilot-mode": mode,
@@ -82,7 +82,7 @@ class Desk:
         forward = self.app.pipeline.prepare(Call(headers, json.dumps(body).encode()))
         if forward.observed:
             observation = self.app.pipeline.observe(forward, 200 if reply is not None else 500, "application/json", "")
-            message = {"role": "assistant", "content": reply}
+            message = reply if isinstance(reply, dict) else {"role": "assistant", "content": reply}
             choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
             observation.feed(json.dumps({"choices": choices} if reply is not None else {"error": {}}).encode())
             observation.finish()

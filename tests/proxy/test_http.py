@@ -100,9 +100,9 @@ def test_the_engine_may_be_given_with_or_without_v1(engine: SimulatedEngine, pat
     "body",
     [
         b'{ "model":"m",  "messages": [{"role":"user","content":"\\u00e9"}] ,"x":1.0}',
-        b"no json, context_blocks or not",
+        b"no json at all",
         b'["context_blocks"]',
-        b'{"messages": [], "temperature": NaN, "context_blocks": ["A"]}',
+        b'{"messages": [], "temperature": NaN}',
     ],
 )
 def test_a_chat_request_without_blocks_keeps_its_bytes(

@@ -16,6 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
@@ -177,7 +178,7 @@ def _serve(args: argparse.Namespace) -> None:
 
     _check_embedded_options(args)
     settings = _settings(args, NOT_YET if args.engine == EMBEDDED else args.engine)
-    pilot = _pilot(args)
+    pilot = _pilot(args, settings)
     _check_port_is_free(args.host, args.port)
     with contextlib.ExitStack() as stack:
         engine = None
@@ -220,13 +221,8 @@ def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
     return EmbeddedEngine(resolve_model(args.model), context_tokens=context, threads=args.threads)
 
 
-def _pilot(args: argparse.Namespace) -> ContextPilot:
-    config = PilotConfig(
-        annotate=args.annotate,
-        gate=args.gate,
-        max_displacement=args.max_displacement,
-        cache_tokens=args.cache_tokens,
-    )
+def _pilot(args: argparse.Namespace, settings: ProxySettings) -> ContextPilot:
+    config = replace(settings.pilot, annotate=args.annotate, gate=args.gate, max_displacement=args.max_displacement)
     return ContextPilot(config) if args.index is None else load_index(args.index, config)
 
 

@@ -60,7 +60,9 @@ class ChatRequest:
         body: the client's, untouched.
         blocks: those of ``context_blocks``; may be empty.
         newest_user: index in ``body["messages"]`` of the newest user message; -1 if there is none (then no blocks).
-        in_tool_loop: the newest user message stands before the last assistant message.
+        in_tool_loop: the newest user message stands before the last assistant message, so the engine has had it. Not
+            so if that message is the last one, without tool calls, and blocks come with it: then it is the beginning
+            of the answer that the client wants (a prefill).
         constraints: what the blocks demand of their order.
     """
 
@@ -130,7 +132,8 @@ def parse_chat(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest
     blocks = _blocks(body[FIELD]) if present else ()
     roles = _roles(body.get("messages"))
     newest_user = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
-    last_assistant = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    answered = roles[:-1] if blocks and _is_prefill(body, roles) else roles
+    last_assistant = max((i for i, role in enumerate(answered) if role == "assistant"), default=-1)
     if blocks:
         _check_place(body, newest_user)
     elif not present and (not history or newest_user < 0):
@@ -184,6 +187,13 @@ def _roles(messages: Any) -> list[Any]:
     if not isinstance(messages, list):
         return []
     return [message.get("role") if isinstance(message, dict) else None for message in messages]
+
+
+def _is_prefill(body: Mapping[str, Any], roles: Sequence[Any]) -> bool:
+    if not roles or roles[-1] != "assistant":
+        return False
+    message = body["messages"][-1]
+    return not (message.get("tool_calls") or message.get("function_call"))
 
 
 def _check_place(body: Mapping[str, Any], newest_user: int) -> None:

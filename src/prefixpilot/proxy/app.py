@@ -13,7 +13,6 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-from prefixpilot.config import PilotConfig
 from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
@@ -76,12 +75,12 @@ class ProxyApp:
     """
 
     def __init__(self, settings: ProxySettings, pilot: ContextPilot | None = None, **steps: Any) -> None:
-        pilot = pilot or ContextPilot(PilotConfig(cache_tokens=settings.cache_tokens))
+        pilot = pilot or ContextPilot(settings.pilot)
         self.settings = settings
         self.metrics = Metrics()
         lock = RLock()
         self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
-        self._plans = guarded(RecentPlans(settings.max_plans), lock)
+        self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)

@@ -13,7 +13,6 @@ MAX_DISPLACEMENT: Final = b"x-prefixpilot-max-displacement"
 MODE: Final = b"x-prefixpilot-mode"
 PLAN: Final = b"x-prefixpilot-plan"
 REQUEST_ID: Final = b"x-request-id"
-CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key")
 
 HOP_BY_HOP: Final = frozenset(
     (

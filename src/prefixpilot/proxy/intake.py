@@ -9,8 +9,9 @@ from urllib.parse import unquote_to_bytes
 
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest
+from prefixpilot.prompts.source import ChatSource, UnreadableError
 from prefixpilot.proxy import headers as h
-from prefixpilot.proxy.call import Call, NotJsonError, RefusedError, is_encoded, read_body
+from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, unfold
 from prefixpilot.proxy.exchange import BodyTooLargeError
 from prefixpilot.proxy.steps import Parse
 
@@ -46,11 +47,11 @@ def check_not_misplaced(call: Call, max_bytes: int) -> None:
     Raises:
         RefusedError: a 400 that names the path to use.
     """
-    if not mentions_blocks(call.body) and not is_encoded(call):
+    if not may_carry_blocks(call, FIELD):
         return
     try:
-        document = read_body(call, max_bytes)
-    except (NotJsonError, InvalidRequestError):
+        document = ChatSource.read(unfold(call, max_bytes), FIELD).body
+    except UnreadableError:
         return
     if FIELD in document:
         message = f"{FIELD}: is not read on this path; send the request to {CHAT_PATHS[0].decode()}"

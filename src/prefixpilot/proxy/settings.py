@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from prefixpilot.config import PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 
@@ -36,7 +37,8 @@ class ProxySettings:
         max_request_blocks: of one request; more get 400.
         max_connections: open connections to the engine; further requests wait.
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
-        max_plans: recent plans kept for ``GET /plans/{request_id}``.
+        max_plans, max_plan_bytes: recent plans kept for ``GET /plans/{request_id}``.
+        max_contexts, max_blocks: bounds of the index, if the proxy makes its own: requests, and lengths of blocks.
         admission_window_ms: under concurrency, hold requests with blocks for so many milliseconds at most and plan them
             as one batch; 0 holds none.
         max_held: requests held at most; the window closes when so many are.
@@ -63,6 +65,9 @@ class ProxySettings:
     max_turns: int = 512
     max_ledger_bytes: int = 256 * MIB
     max_plans: int = 1000
+    max_plan_bytes: int = 16 * MIB
+    max_contexts: int = 20_000
+    max_blocks: int = 100_000
     admission_window_ms: float = 0.0
     max_held: int = 64
 
@@ -80,6 +85,11 @@ class ProxySettings:
             raise ConfigError("admission_window_ms", f"is {self.admission_window_ms!r}", remedy)
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+    @property
+    def pilot(self) -> PilotConfig:
+        """Settings of the index."""
+        return PilotConfig(cache_tokens=self.cache_tokens, max_contexts=self.max_contexts, max_blocks=self.max_blocks)
 
     @property
     def engine_root(self) -> str:
@@ -100,6 +110,9 @@ _POSITIVE = (
     "max_turns",
     "max_ledger_bytes",
     "max_plans",
+    "max_plan_bytes",
+    "max_contexts",
+    "max_blocks",
     "max_held",
 )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, PlannedRequest, Request
 from prefixpilot.prompts.chat import ChatRequest
+from prefixpilot.prompts.source import ChatSource
 
 
 class Planner(Protocol):
@@ -27,6 +28,13 @@ class Parse(Protocol):
     """:func:`prefixpilot.prompts.chat.parse_chat`."""
 
     def __call__(self, body: Mapping[str, Any], *, history: bool = ...) -> ChatRequest | None: ...
+
+
+class ReadChat(NamedTuple):
+    """A chat body, and the text that it came in."""
+
+    chat: ChatRequest
+    source: ChatSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,19 @@ from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import ContextBlock, Plan, Request, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
+from prefixpilot.prompts.source import ChatSource
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import NOTHING_RESTORED, BlockKey, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.records import (
+    NOTHING_RESTORED,
+    BlockKey,
+    Brought,
+    LedgerKey,
+    Restoration,
+    Turn,
+    without_texts,
+)
 from prefixpilot.proxy.steps import Failed
 
 
@@ -41,6 +50,7 @@ class Draft:
     """A chat request that has been read, before it is planned.
 
     Attributes:
+        source: the text of its body.
         past: or what failed on the way to it.
         request: to be planned together with others; ``None`` if it is not a first turn whose blocks may be ordered.
     """
@@ -48,6 +58,7 @@ class Draft:
     call: Call
     options: Options
     chat: ChatRequest
+    source: ChatSource
     past: Past | Failed
     request: Request | None = None
 
@@ -71,6 +82,13 @@ class Planned:
 
 def _block_key(block: ContextBlock) -> BlockKey:
     return digest([block.title, block.text])
+
+
+def brought_by(chat: ChatRequest) -> Brought | None:
+    """The blocks that come with a tool loop; ``None`` if none come, or it is none."""
+    if not chat.in_tool_loop or not chat.blocks:
+        return None
+    return Brought(given(chat), tuple(map(_block_key, chat.blocks)))
 
 
 def request_of(chat: ChatRequest, options: Options, tenant: str) -> Request:
@@ -132,12 +150,13 @@ def turn_of(
         return None
     return Turn(
         past.history.chains[chat.newest_user],
+        past.history.messages[chat.newest_user],
         past.restored.deepest,
         text,
         given(chat),
         dict(zip(map(_block_key, chat.blocks), labels, strict=True)),
         record,
-        plan,
+        None if plan is None else without_texts(plan),
     )
 
 
