@@ -121,10 +121,11 @@ def test_the_request_id_is_the_clients_or_ours(engine: SimulatedEngine, proxy: R
     theirs = post_chat(proxy.url, body, X_Request_Id="mine-1")
     assert engine.chats[-1].header("x-request-id") == "mine-1"
     assert json.loads(theirs.header("x-prefixpilot-plan") or "")["request_id"] == "mine-1"
-    ours = post_chat(proxy.url, body)
-    made = json.loads(ours.header("x-prefixpilot-plan") or "")["request_id"]
-    assert engine.chats[-1].header("x-request-id") == made
-    assert made != "mine-1"
+    for headers in ({}, {"X_Request_Id": " "}):
+        ours = post_chat(proxy.url, body, **headers)
+        made = json.loads(ours.header("x-prefixpilot-plan") or "")["request_id"]
+        assert engine.chats[-1].header("x-request-id") == made
+        assert made.strip() not in ("", "mine-1")
 
 
 def test_a_gzipped_body_with_blocks_is_planned(engine: SimulatedEngine, proxy: RunningProxy) -> None:

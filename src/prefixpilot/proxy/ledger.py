@@ -59,7 +59,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._conversations)
 
-    def __contains__(self, key: LedgerKey) -> bool:
+    def knows(self, key: LedgerKey) -> bool:
         """Whether turns of this conversation are recorded."""
         return key in self._conversations
 

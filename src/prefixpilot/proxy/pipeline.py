@@ -182,7 +182,7 @@ class Pipeline:
     def _refuse_unreadable(self, call: Call, options: Options, error: UnreadableError) -> None:
         """Passing on what may hold blocks, or belongs to a conversation that does, would drop evidence in silence."""
         key = self._key(options)
-        if may_carry_blocks(call, FIELD) or (key is not None and key in self._ledger):
+        if may_carry_blocks(call, FIELD) or (key is not None and self._ledger.knows(key)):
             reason = f"{error}, so that its {FIELD} or its earlier turns cannot be placed"
             raise InvalidRequestError("body", reason, "send one JSON object in UTF-8, plain or compressed by gzip")
 

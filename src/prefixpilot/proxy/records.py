@@ -18,6 +18,8 @@ from prefixpilot.proxy.settings import Mode
 MAX_REPLIES: Final = 4
 _TURN_BYTES: Final = 2048
 _LABEL_BYTES: Final = 256
+_RECORDED_LABEL_BYTES: Final = 112
+"""An entry of a dict: its strings are those of the turns."""
 _BLOCK_BYTES: Final = 384
 
 BlockKey = bytes
@@ -76,8 +78,8 @@ class Turn:
     @property
     def size(self) -> int:
         """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks)."""
-        labels = len(self.labels) + len(self.record.labels)
-        size = _TURN_BYTES + sys.getsizeof(self.text) + labels * _LABEL_BYTES + len(self.replies) * reply.MAX_BYTES
+        size = _TURN_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
+        size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
             size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
             size += sys.getsizeof(self.plan.order_annotation)
