@@ -2,9 +2,9 @@
 
     python -m benchmarks.referee [FOLDER] --sglang-python PYTHON
 
-PYTHON has ``sglang`` (0.5.23; `pip install --no-deps` and a CPU build of torch are enough for its radix_cache module, with
-what that imports). Lengths are counted in units of 32 tokens, for both caches, so that its token arrays stay small.
-Writes benchmarks/results/referee.json.
+PYTHON has ``sglang`` (0.5.23; `pip install --no-deps` and a CPU build of torch are enough for its radix_cache module,
+with what that imports). Lengths are counted in units of 32 tokens, in both caches, so that token arrays stay
+small. Writes benchmarks/results/referee.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SGLang's half of ``referee.py``: runs where ``sglang`` is installed, not ours.
 
-Reads ``{"runs": [{"capacity": tokens or null, "prompts": [[[block, length], ...], ...]}, ...]}`` on stdin; the last line of
-stdout is JSON: the hit rate of each run, counted by SGLang's RadixCache, and the version.
+Reads ``{"runs": [{"capacity": tokens or null, "prompts": [[[block, length], ...], ...]}, ...]}`` on stdin; the last
+line of stdout is JSON: the hit rate of each run, counted by SGLang's RadixCache, and the version.
 """
 
 from __future__ import annotations
