@@ -1,13 +1,12 @@
 # The only commands you need. `make` alone lists them.
 #   PYTHON=python3.13 make install    another interpreter (3.11 or newer) for .venv
 #   make serve ARGS="--port 9000"     more options for the command
-#   make bench-ordering TRACES=DIR PEER=PYTHON SGLANG=PYTHON    on real traces, beside the peer, with SGLang's cache as referee
+#   make bench-ordering TRACES=DIR PEER=PYTHON    on real traces, beside the peer
 
 PYTHON ?= python3
 ARGS   ?=
 TRACES ?=
 PEER   ?=
-SGLANG ?=
 BIN    := .venv/bin
 RUN    := $(BIN)/python -m
 
@@ -68,12 +67,11 @@ bench: install ## benchmarks; results go to benchmarks/results/
 	$(RUN) benchmarks.import_time
 	$(RUN) benchmarks.plan_and_optimize
 
-bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=, PEER=, SGLANG=, ARGS=--large)
+bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=, PEER=, ARGS=--large)
 	$(RUN) benchmarks.ordering $(TRACES)
 	-$(RUN) benchmarks.optimum $(TRACES)
 	$(RUN) benchmarks.scale $(ARGS)
 	[ -z "$(PEER)" ] || $(RUN) benchmarks.peer_ordering $(TRACES) --peer-python $(PEER)
-	[ -z "$(SGLANG)" ] || $(RUN) benchmarks.referee $(TRACES) --sglang-python $(SGLANG)
 	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too

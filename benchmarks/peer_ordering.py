@@ -5,7 +5,7 @@
 
 Cost: one batch of contexts of 15 blocks (Zipf over 2,000 blocks), then single requests at that index. Quality: hit
 rates of its order, batch and one by one, in our model of the engine's cache. CPU seconds, its child processes included,
-beside wall time. Writes benchmarks/results/peer_ordering.json.
+beside wall time. Writes benchmarks/results/peer_{rates,batch,growth}.json.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from prefixpilot.workloads.synthetic import zipf
 
 PEER = "contextpilot==0.5.0"
 PROBES = 100
+PARTS = ("rates", "batch", "growth")
 
 
 def install(folder: Path) -> str:
@@ -93,6 +95,24 @@ def cost(python: str, size: int, timeout: float) -> dict[str, Any]:
     return result
 
 
+def growth(python: str, sizes: Sequence[int], timeout: float) -> list[dict[str, Any]]:
+    """Single requests only, from an empty index: CPU time of the 100 after each size."""
+    contexts = [list(context) for context in zipf(max(sizes) + PROBES, seed=7).contexts]
+    times = {"ours": ours([], contexts)["online_cpu_ms"]}
+    given = peer(python, contexts, [], True, timeout)
+    times["peer"] = given["online_cpu_ms"]
+    rows = []
+    for size in sizes:
+        row: dict[str, Any] = {"contexts": size, "peer_failed_of_all": given["failed"]}
+        for side, measured in times.items():
+            window = sorted(measured[size : size + PROBES])
+            row[side] = {"p50_ms": round(statistics.median(window), 3), "p99_ms": round(window[PROBES * 99 // 100], 3)}
+        row["peer_over_ours_p50"] = round(row["peer"]["p50_ms"] / row["ours"]["p50_ms"], 1)
+        print(row, flush=True)
+        rows.append(row)
+    return rows
+
+
 def quality(python: str, trace: Trace, timeout: float) -> dict[str, Any]:
     """Hit rates at 4 and 32 mean requests and without bound."""
     batch = [[int(b) for b in context.blocks] for context in trace.contexts]
@@ -117,17 +137,19 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="*", type=int, default=[500, 1000, 2000], help="contexts of a batch")
     parser.add_argument("--largest", type=int, default=1000, help="leave out traces of more requests")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one call of the peer's process")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to run (default all)")
     args = parser.parse_args()
     if not args.peer_python and not args.install_peer:
         parser.error("give --peer-python or --install-peer")
     python = args.peer_python or install(args.install_peer)
-    rates = {
-        trace.name: quality(python, trace, args.timeout)
-        for trace in inputs.load(args.traces, args.only)
-        if len(trace.contexts) <= args.largest
-    }
-    costs = [cost(python, size, args.timeout) for size in args.sizes]
-    save("peer_ordering", {"peer": PEER, "cost": costs, "hit_rate": rates})
+    if "rates" in args.parts:
+        traces = [t for t in inputs.load(args.traces, args.only) if len(t.contexts) <= args.largest]
+        rates = {trace.name: quality(python, trace, args.timeout) for trace in traces}
+        save("peer_rates", {"peer": PEER, "hit_rate": rates})
+    if "batch" in args.parts:
+        save("peer_batch", {"peer": PEER, "cost": [cost(python, size, args.timeout) for size in args.sizes]})
+    if "growth" in args.parts:
+        save("peer_growth", {"peer": PEER, "growth": growth(python, args.sizes, args.timeout)})
     return 0
 
 

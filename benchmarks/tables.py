@@ -34,9 +34,10 @@ def ordering(result: dict[str, Any], side: str) -> str:
     rows = []
     for name, trace in result["traces"].items():
         best = max(rates[-1] for rates in trace[side].values())
-        cells = [" / ".join(_share(rate) for rate in trace[side][arm]) for arm in arms]
+        cells = [" / ".join(map(_share, trace[side][arm])) if arm in trace[side] else "not run" for arm in arms]
         marked = [
-            f"**{cell}**" if trace[side][arm][-1] == best else cell for arm, cell in zip(arms, cells, strict=True)
+            f"**{cell}**" if trace[side].get(arm, [0])[-1] == best else cell
+            for arm, cell in zip(arms, cells, strict=True)
         ]
         rows.append([name, *([_share(trace["bound"])] if side == "offline" else []), *marked])
     return table(head, rows) + machine(result)
@@ -88,6 +89,20 @@ def peer_cost(result: dict[str, Any]) -> str:
     return table([*head, "online p50 ms", "p99 ms", "peer / ours", "failed of 100"], rows) + machine(result)
 
 
+def peer_growth(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{row['contexts']:,}",
+            *(str(row[side][of]) for side in ("ours", "peer") for of in ("p50_ms", "p99_ms")),
+            str(row["peer_over_ours_p50"]),
+        ]
+        for row in result["growth"]
+    ]
+    head = ["live contexts", "ours p50 ms", "p99 ms", "peer p50 ms", "p99 ms", "peer / ours p50"]
+    failed = result["growth"][-1]["peer_failed_of_all"]
+    return table(head, rows) + f"\n\nCPU milliseconds; {failed} of the peer's calls failed." + machine(result)
+
+
 def peer_rates(result: dict[str, Any]) -> str:
     arms = ["ours offline", "peer offline", "ours online", "peer online"]
     rows = [
@@ -97,22 +112,14 @@ def peer_rates(result: dict[str, Any]) -> str:
     return table(["trace", *arms, "peer online: failed calls"], rows) + machine(result)
 
 
-def referee(result: dict[str, Any]) -> str:
-    rows = [
-        [row["trace"], row["arm"], row["cache"], f"{row['ours']:.4f}", f"{row['sglang']:.4f}"] for row in result["rows"]
-    ]
-    head = ["trace", "order", "cache (mean requests)", "our model", "SGLang's RadixCache"]
-    return table(head, rows) + f"\n\nSGLang {result['sglang']}." + machine(result)
-
-
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "offline": ("ordering", lambda r: ordering(r, "offline")),
     "online": ("ordering", lambda r: ordering(r, "online")),
     "optimum": ("optimum", optimum),
     "scale": ("scale", scale),
-    "peer-cost": ("peer_ordering", peer_cost),
-    "peer-rates": ("peer_ordering", peer_rates),
-    "referee": ("referee", referee),
+    "peer-cost": ("peer_batch", peer_cost),
+    "peer-growth": ("peer_growth", peer_growth),
+    "peer-rates": ("peer_rates", peer_rates),
 }
 
 
