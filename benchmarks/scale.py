@@ -4,7 +4,8 @@
 
 Contexts come from the topical generator (prefixpilot.workloads.synthetic): as many blocks as requests. `--large` adds
 1,000,000 contexts to the shared-token planner. CPU seconds are those of the planner's process; on a shared machine
-wall time says as much about the others. Writes benchmarks/results/scale.json.
+wall time says as much about the others. Writes benchmarks/results/scale.json, with `--large`
+scale_large.json.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def main() -> int:
     for planner, counts in sizes.items():
         rows = [in_fresh_process(planner, count, args.k, args.timeout) for count in counts]
         result[planner] = {"sizes": rows, "growth_exponents": exponents(rows)}
-    save("scale", result)
+    save("scale_large" if args.large else "scale", result)
     return 0
 
 

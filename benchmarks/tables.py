@@ -117,6 +117,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "online": ("ordering", lambda r: ordering(r, "online")),
     "optimum": ("optimum", optimum),
     "scale": ("scale", scale),
+    "scale-large": ("scale_large", scale),
     "peer-cost": ("peer_batch", peer_cost),
     "peer-growth": ("peer_growth", peer_growth),
     "peer-rates": ("peer_rates", peer_rates),
