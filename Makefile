@@ -1,9 +1,12 @@
 # The only commands you need. `make` alone lists them.
 #   PYTHON=python3.13 make install    another interpreter (3.11 or newer) for .venv
 #   make serve ARGS="--port 9000"     more options for the command
+#   make bench-ordering TRACES=DIR PEER=PYTHON    on real traces, beside the peer
 
 PYTHON ?= python3
 ARGS   ?=
+TRACES ?=
+PEER   ?=
 BIN    := .venv/bin
 RUN    := $(BIN)/python -m
 
@@ -12,10 +15,10 @@ space  := $(subst ,, )
 STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check lint format typecheck imports unit cov bench clean
+.PHONY: help install serve demo test check lint format typecheck imports unit cov bench bench-ordering clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## make .venv with all that serve, demo and the tests need
 
@@ -63,6 +66,13 @@ cov: install ## pytest with branch coverage
 bench: install ## benchmarks; results go to benchmarks/results/
 	$(RUN) benchmarks.import_time
 	$(RUN) benchmarks.plan_and_optimize
+
+bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=, PEER=, ARGS=--large)
+	$(RUN) benchmarks.ordering $(TRACES)
+	-$(RUN) benchmarks.optimum $(TRACES)
+	$(RUN) benchmarks.scale $(ARGS)
+	[ -z "$(PEER)" ] || $(RUN) benchmarks.peer_ordering $(TRACES) --peer-python $(PEER)
+	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too
 	rm -rf .venv dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache

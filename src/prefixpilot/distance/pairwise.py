@@ -61,10 +61,10 @@ class _Overlaps:
         self.lengths = np.array([len(c) for c in contexts], dtype=np.int64)
         longest = int(self.lengths.max(initial=0))
         self.unit = longest**2 + 1
-        number: dict[BlockId, int] = {}
-        total = int(self.lengths.sum())
-        flat = (number.setdefault(b, len(number)) for b in chain.from_iterable(contexts))
-        self.blocks = np.fromiter(flat, dtype=np.int64, count=total)
+        every = list(chain.from_iterable(contexts))
+        number = {block: i for i, block in enumerate(dict.fromkeys(every))}
+        total = len(every)
+        self.blocks = np.fromiter(map(number.__getitem__, every), dtype=np.int64, count=total)
         self.ends = np.concatenate([[0], np.cumsum(self.lengths)])
         owner = np.repeat(np.arange(self.n), self.lengths)
         self.places = np.arange(total) - self.ends[owner]

@@ -66,7 +66,7 @@ class _Agglomeration:
     that bound is the largest of all. Scores that rise are noticed when they do.
 
     Attributes:
-        member: ``(blocks, n)``, 1 where a group holds a block; 0 for groups that are gone.
+        member: ``(blocks, n)``, 1 where a group holds a block; anything for groups that are gone.
         score: ``(n, n)``, symmetric, ``-inf`` for pairs that share nothing; anything in the columns of groups that are
             gone.
         gone: 0, or ``-inf`` for groups that are gone.
@@ -109,8 +109,10 @@ class _Agglomeration:
     def _scores(self, weight: Singles, shared: Singles) -> Singles:
         if self.page_size > 1:
             shared = np.floor(shared / self.page_size) * self.page_size
-        scores: Singles = np.float32(1 + 2 * self.loss) * shared - np.float32(self.loss) * (self.weight + weight)
-        scores[shared <= 0] = -np.inf
+        scores: Singles = self.weight + weight
+        scores *= np.float32(-self.loss)
+        scores += np.float32(1 + 2 * self.loss) * shared
+        np.putmask(scores, shared <= 0, np.float32(-np.inf))
         return scores
 
     def _search(self, group: int) -> None:
@@ -121,17 +123,17 @@ class _Agglomeration:
 
     def _merge(self, first: int, second: int) -> Merge:
         common = self.groups[first] & self.groups[second]
-        self.member[list(self.groups[second]), second] = 0
         self.member[list(self.groups[first] - common), first] = 0
         self.groups[first] = common
         blocks = sorted(common)
         tokens = self.tokens[blocks]
         self.weight[first] = tokens.sum()
+        self.gone[second] = self.best[second] = -np.inf
         row = self._scores(self.weight[first], tokens @ self.member[blocks])
+        row += self.gone
         row[first] = -np.inf
         self.score[first] = row
         self.score[:, first] = row
-        self.gone[second] = self.best[second] = -np.inf
         self._repair(first, second, row)
         return Merge(first, second, tuple(blocks))
 

@@ -82,10 +82,10 @@ class _Batch:
 
     @classmethod
     def of(cls, contexts: Sequence[BatchContext], sort_key: SortKey) -> _Batch:
-        number: dict[BlockId, int] = {}
-        total = sum(len(context.blocks) for context in contexts)
-        every = chain.from_iterable(context.blocks for context in contexts)
-        flat = np.fromiter((number.setdefault(b, len(number)) for b in every), dtype=np.int64, count=total)
+        every = list(chain.from_iterable(context.blocks for context in contexts))
+        number = {block: i for i, block in enumerate(dict.fromkeys(every))}
+        total = len(every)
+        flat = np.fromiter(map(number.__getitem__, every), dtype=np.int64, count=total)
         lengths = np.zeros(len(number))
         lengths[flat] = np.fromiter(chain.from_iterable(c.tokens for c in contexts), dtype=np.int64, count=total)
         holders = np.bincount(flat, minlength=len(number)).tolist()
