@@ -50,7 +50,7 @@ def bm25_top(question: str, documents: dict[str, list[str]], k: int, k1: float =
 def test_the_order_of_documents_is_the_retrievers() -> None:
     documents = {d["id"]: words(f"{d['title']} {d['text']}") for d in data()["documents"]}
     for request in data()["requests"]:
-        assert request["documents"] == bm25_top(request["question"], documents, k=5), request["question"]
+        assert request["documents"] == bm25_top(request["question"], documents, k=3), request["question"]
 
 
 def test_the_workload_has_single_turns_and_conversations_whose_turns_are_in_order() -> None:
