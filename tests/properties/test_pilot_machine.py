@@ -12,11 +12,13 @@ from tests.properties.strategies import retrieved
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Plan, Request, render_blocks
 from prefixpilot.core import BlockId, ConversationId, RequestId, TenantId
+from prefixpilot.tails import POLICIES
 
 configs = st.builds(
     lambda how, **settings: PilotConfig(planner=how[0], matcher=how[1], **settings),
     st.sampled_from([("shared-tokens", "prefix"), ("paper", "prefix"), ("paper", "paper")]),
     schedule=st.sampled_from(["depth-first", "paper"]),
+    tail=st.sampled_from(["adaptive", "adaptive", *POLICIES]),
     labels=st.sampled_from(["counted", "ids"]),
     normalization=st.sampled_from(["none", "whitespace", "unicode"]),
     max_contexts=st.sampled_from([1, 3, 100]),

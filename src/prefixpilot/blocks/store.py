@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prefixpilot.blocks.identity import block_identity, rendered_text
 from prefixpilot.config import Normalization
@@ -22,8 +22,7 @@ def estimate_tokens(text: str) -> int:
     return max(1, -(-len(text.encode("utf-8", "surrogatepass")) // 4))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlock:
+class StoredBlock(NamedTuple):
     """One block of a request as the store knows it.
 
     Attributes:
@@ -39,8 +38,7 @@ class StoredBlock:
     sort_key: SortKey
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     tokens: int
     first_seen: int
     kept: StoredBlock | None
@@ -72,7 +70,8 @@ class BlockStore:
 
     def intern(self, block: ContextBlock) -> StoredBlock:
         """The record of ``block``, made on first sight. A block of unknown length and no text counts one token."""
-        block_id = block_identity(block, self._normalization)
+        block_id = block.id if block.text is None else block_identity(block, self._normalization)
+        assert block_id is not None  # ContextBlock promises a text or an id
         known = self._known.get(block_id)
         if known is None:
             known = self._learn(block_id, block)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from prefixpilot.core import BlockId
 from prefixpilot.distance import overlap
-from prefixpilot.index.node import Node
+from prefixpilot.index.node import Node, common_prefix
 
 _NEAR = 1e-9
 
@@ -72,10 +72,8 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         if depth == len(blocks):
             continue
         for child in node.branches.get(blocks[depth], ()):
-            own, matched = child.blocks, depth
-            end = min(len(own), len(blocks))
-            while matched < end and own[matched] == blocks[matched]:
-                matched += 1
+            own = child.blocks
+            matched = common_prefix(own, blocks)
             if matched > longest:
                 best, longest = child, matched
             if matched == len(own) and child.children:
@@ -87,7 +85,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     """The path of most tokens among all paths of the tree whose blocks are all in ``blocks``: exact.
 
     Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
-    so. Among equally heavy paths the one found first wins: the one that begins with the more relevant block.
+    so. Among equally heavy paths the one wins that has the more relevant block where they part.
     O(nodes on such paths x context length).
     """
     rank = {block: place for place, block in enumerate(blocks)}
@@ -95,34 +93,35 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     stack = [(root, 0)]
     while stack:
         node, above = stack.pop()
-        below = []
-        for block in _shared_branches(node, rank):
-            for child in node.branches[block]:
-                matched, tokens = child.start, above
-                own = child.blocks
+        branches = node.branches
+        fewer, more = (branches, rank) if len(branches) < len(rank) else (rank, branches)
+        for block in fewer:
+            if block not in more:
+                continue
+            for child in branches[block]:
+                own, lengths, matched = child.blocks, child.tokens, child.start + 1
+                tokens = above + lengths[matched - 1]
                 while matched < len(own) and own[matched] in rank:
-                    tokens += child.tokens[matched]
+                    tokens += lengths[matched]
                     matched += 1
-                if tokens > best_tokens:
+                if tokens > best_tokens or (
+                    tokens == best_tokens and _before(own[:matched], best.blocks[:best_matched], rank)
+                ):
                     best, best_matched, best_tokens = child, matched, tokens
                 if matched == len(own) and child.children:
-                    below.append((child, tokens))
-        stack.extend(reversed(below))
+                    stack.append((child, tokens))
     return _match(best, best_matched)
+
+
+def _before(blocks: Sequence[BlockId], others: Sequence[BlockId], rank: Mapping[BlockId, int]) -> bool:
+    """Whether ``blocks`` come first by relevance: at the first place where they differ."""
+    for block, other in zip(blocks, others, strict=False):
+        if block != other:
+            return rank[block] < rank[other]
+    return False
 
 
 def _match(node: Node, matched: int) -> Match:
     """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
     whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
     return Match(node, node.blocks[:matched], splits=not whole)
-
-
-def _shared_branches(node: Node, rank: dict[BlockId, int]) -> list[BlockId]:
-    """The context's blocks that begin a child of ``node``, the most relevant first."""
-    branches = node.branches
-    if len(branches) <= len(rank):
-        shared = [block for block in branches if block in rank]
-        if len(shared) > 1:
-            shared.sort(key=rank.__getitem__)
-        return shared
-    return [block for block in rank if block in branches]

@@ -70,6 +70,7 @@ def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dic
         blocks = distinct(stored[request.request_id])
         contexts.append(BatchContext(request.request_id, blocks, tuple(tokens[b] for b in blocks)))
     planner.forest.build(key, contexts, sort_keys.__getitem__)
+    planner.tails.remember_all(key, [context.blocks for context in contexts])
     return {
         r.request_id: planner.with_prefix(
             r, NEW_CONVERSATION, stored[r.request_id], planner.forest.context(r.request_id), cached=0

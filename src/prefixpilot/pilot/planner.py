@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
@@ -11,7 +12,9 @@ from prefixpilot.core import BlockId, Place, Plan, PlannedBlock, Request
 from prefixpilot.dedup import deduplicate
 from prefixpilot.ordering import order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
+from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, relevance_annotation
+from prefixpilot.tails import Tail
 
 
 class Planner:
@@ -21,15 +24,23 @@ class Planner:
         self.config = config
         self.store = BlockStore(config.max_blocks, config.normalization, count_tokens)
         self.forest = Forest(config)
+        self.tails = TailLearner(config)
 
     def propose(self, request: Request, record: ConversationRecord) -> Plan:
-        """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store."""
+        """Order on turn 0, de-duplicate later (Algorithm 3). Changes nothing but the block store.
+
+        The order is Algorithm 2's: the matched prefix, then the rest. What leads the rest is the tail policy's to say.
+        """
         stored = self.intern(request)
         if record.turns:
             places = deduplicate([s.block_id for s in stored], record.labels)
             return self._plan(request, record, stored, range(len(stored)), places)
-        prefix = self.forest.match(tree_key(request), distinct(stored))
-        return self.with_prefix(request, record, stored, prefix, cached=len(prefix))
+        key, length_of = tree_key(request), {s.block_id: s.tokens for s in stored}
+        prefix = self.forest.match(key, tuple(length_of))
+        taken = set(prefix)
+        rest = [block for block in length_of if block not in taken]
+        tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
+        return self.with_prefix(request, record, stored, (*prefix, *self.tails.lead(key, tail)), cached=len(prefix))
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
         """The given order, every block in full, no annotation."""
@@ -44,7 +55,7 @@ class Planner:
         prefix: Sequence[BlockId],
         cached: int,
     ) -> Plan:
-        """``prefix`` first, then the rest by relevance; ``cached`` blocks are predicted to be in the cache."""
+        """``prefix`` first, then the rest by relevance; ``cached`` of its blocks are predicted to be in the cache."""
         ids = [s.block_id for s in stored]
         order = order_blocks(ids, prefix)
         places = deduplicate([ids[position] for position in order])
@@ -52,7 +63,7 @@ class Planner:
 
     def intern(self, request: Request) -> list[StoredBlock]:
         """What is known of each block, by position."""
-        return [self.store.intern(block) for block in request.blocks]
+        return list(map(self.store.intern, request.blocks))
 
     def insert(self, plan: Plan) -> None:
         """Insert a sent plan (turn 0), or grow the leaf of its conversation. The bounds are left to ``forest.trim``."""
@@ -60,16 +71,13 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        sent = _until_repeated(plan)
-        if not sent:
+        planned = _until_repeated(plan.blocks)
+        if not planned:
             return
-        self.forest.insert(
-            TreeKey(plan.tenant, plan.scope),
-            plan.request_id,
-            sent=tuple(b.block_id for b in sent),
-            tokens=tuple(b.tokens for b in sent),
-            ranks=tuple(b.position for b in sent),
-        )
+        key = TreeKey(plan.tenant, plan.scope)
+        sent, _, ranks, _, _, tokens = zip(*planned, strict=True)
+        self.forest.insert(key, plan.request_id, sent, tokens, ranks)
+        self.tails.learn(key, sent, tokens, ranks)
 
     def _plan(
         self,
@@ -89,7 +97,7 @@ class Planner:
             blocks=planned,
             order_annotation=relevance_annotation(planned, templates),
             prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum(b.tokens for b in planned[:cached]),
+            predicted_cached_tokens=None if cached is None else sum([b.tokens for b in planned[:cached]]),
             turn=record.turns,
             opener=record.opener,
         )
@@ -105,12 +113,13 @@ def distinct(stored: Sequence[StoredBlock]) -> tuple[BlockId, ...]:
     return tuple(dict.fromkeys(s.block_id for s in stored))
 
 
-def _until_repeated(plan: Plan) -> list[PlannedBlock]:
+def _until_repeated(planned: Sequence[PlannedBlock]) -> list[PlannedBlock]:
     """The blocks that stand in full, up to the first that repeats one (as a plan in the given order may)."""
+    in_full = [block for block in planned if block.location_annotation is None]
+    if len(set(map(itemgetter(0), in_full))) == len(in_full):
+        return in_full
     head: dict[BlockId, PlannedBlock] = {}
-    for block in plan.blocks:
-        if block.location_annotation is not None:
-            continue
+    for block in in_full:
         if block.block_id in head:
             break
         head[block.block_id] = block

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
 
-from prefixpilot.annotations import Templates, location_annotation, order_annotation
+from prefixpilot.annotations import Templates, block_name, block_names, location_annotation, order_annotation
 from prefixpilot.blocks import StoredBlock
 from prefixpilot.config import LabelSource
 from prefixpilot.conversation import ConversationRecord
@@ -28,36 +30,41 @@ def assemble(
             a ``HERE`` before it.
         record: of the turns that stand before this one; its labels go on being valid, its numbers are counted on.
     """
+    names = block_names(record.next_number, len(order), templates)
+    if labels == "counted" and places.count(Place.HERE) == len(places):
+        return _all_in_full([blocks[position] for position in order], order, names)
     here: dict[BlockId, str] = {}
-    number = record.next_number
+    counted = iter(names)
     planned = []
     for position, place in zip(order, places, strict=True):
-        stored = blocks[position]
+        block_id, block, tokens, _ = blocks[position]
+        annotation = None
         if place is Place.HERE:
-            label = _name(stored, number, templates, labels)
-            here.setdefault(stored.block_id, label)
-            number += 1
+            label = next(counted)
+            if labels == "ids" and block.id is not None:
+                label = block_name(block.id, templates)
+            here.setdefault(block_id, label)
         else:
-            label = (here if place is Place.ABOVE else record.labels)[stored.block_id]
-        annotation = _location(label, place, templates)
-        planned.append(PlannedBlock(stored.block_id, stored.block, position, label, annotation, stored.tokens))
+            label = (here if place is Place.ABOVE else record.labels)[block_id]
+            annotation = location_annotation(label, earlier_turn=place is Place.EARLIER, templates=templates)
+        planned.append(PlannedBlock(block_id, block, position, label, annotation, tokens))
     return tuple(planned)
+
+
+def _all_in_full(blocks: Sequence[StoredBlock], order: Sequence[int], names: Sequence[str]) -> tuple[PlannedBlock, ...]:
+    """Most plans: every block in full, under counted names. Column by column, which takes a third of the time."""
+    ids, contents, tokens, _ = zip(*blocks, strict=True) if blocks else ((), (), (), ())
+    return tuple(map(_planned_block, zip(ids, contents, order, names, repeat(None), tokens, strict=False)))
+
+
+_planned_block = partial(tuple.__new__, PlannedBlock)
+"""``PlannedBlock._make`` without the Python frame."""
 
 
 def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates) -> str | None:
     """The order annotation of blocks in prompt order, or ``None`` if they stand in the retriever's order."""
-    by_rank = sorted(planned, key=lambda block: block.position)
-    if [block.position for block in planned] == [block.position for block in by_rank]:
+    label_at = {block.position: block.label for block in planned}
+    by_rank = sorted(label_at)
+    if by_rank == list(label_at):
         return None
-    return order_annotation(list(dict.fromkeys(block.label for block in by_rank)), templates)
-
-
-def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource) -> str:
-    by_id = labels == "ids" and stored.block.id is not None
-    return templates.name.format(number=stored.block.id if by_id else number)
-
-
-def _location(label: str, place: Place, templates: Templates) -> str | None:
-    if place is Place.HERE:
-        return None
-    return location_annotation(label, earlier_turn=place is Place.EARLIER, templates=templates)
+    return order_annotation(tuple(dict.fromkeys(map(label_at.__getitem__, by_rank))), templates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, written_label
 from prefixpilot.blocks import rendered_text
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
@@ -24,7 +24,7 @@ def render_block(planned: PlannedBlock, templates: Templates = DEFAULT_TEMPLATES
             f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
         )
     separator = "\n" if block.title is None else " "
-    return f"{templates.label.format(name=planned.label)}{separator}{rendered_text(block)}"
+    return f"{written_label(planned.label, templates)}{separator}{rendered_text(block)}"
 
 
 def render_blocks(plan: Plan, templates: Templates = DEFAULT_TEMPLATES) -> str:
