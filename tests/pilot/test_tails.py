@@ -14,7 +14,8 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.tail_learner import MAX_HELD, TailLearner
 from prefixpilot.pilot.trial import Trial
-from prefixpilot.tails import Tail, Window, co_occurrence
+from prefixpilot.tails import Tail, Window
+from prefixpilot.tails.policies import co_occurrence, relevance
 
 KEY = TreeKey(TenantId("t"), "")
 
@@ -65,20 +66,20 @@ def test_it_finds_that_relevance_pays_more(capacity: int | None) -> None:
 @pytest.mark.parametrize("capacity", [150, 600, None])
 def test_it_finds_that_co_occurrence_pays_more(capacity: int | None) -> None:
     contexts = popular(600)
-    assert cached("adaptive", contexts, capacity) == cached("co-occurrence", contexts, capacity)
+    assert cached("adaptive", contexts, capacity) > 0.97 * cached("co-occurrence", contexts, capacity)
     assert cached("adaptive", contexts, capacity) > 1.05 * cached("relevance", contexts, capacity)
 
 
 def test_it_comes_back_when_the_workload_changes() -> None:
-    trial, window = Trial(co_occurrence, 200), Window(1024)
+    trial, window = Trial((co_occurrence, relevance), 200), Window(1024)
     verdicts = []
     for contexts in (sessions(400), popular(2600)):
         for context in contexts:
             if trial.next_is_tried():
                 trial.observe(window, dict.fromkeys(context, 1))
             window.add(context)
-        verdicts.append(trial.relevance_pays_more)
-    assert verdicts == [True, False]
+        verdicts.append(trial.verdict)
+    assert verdicts == [relevance, co_occurrence]
 
 
 def test_where_nothing_is_moved_there_is_no_annotation_and_no_loss() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.properties.strategies import block_ids, contexts
 
 from prefixpilot.core import BlockId
-from prefixpilot.tails import POLICIES, Tail, Window, co_occurrence
+from prefixpilot.tails import POLICIES, Tail, Window
+from prefixpilot.tails.policies import co_occurrence
 
 
 def window_of(*sent: list[BlockId], size: int = 64) -> Window:
@@ -65,7 +66,7 @@ def test_relevance_moves_nothing() -> None:
 
 
 def test_popularity_counts_recent_contexts() -> None:
-    window = window_of([1], [1], [1], [2, 3], [2, 3], size=2)
+    window = window_of([1], [1], [2, 3], [2, 3], [3], size=4)
     assert POLICIES["popularity"](window, tail([1, 3, 2])) == [3, 2, 1]
 
 

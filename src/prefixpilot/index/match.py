@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from prefixpilot.core import BlockId
@@ -85,11 +85,11 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     """The path of most tokens among all paths of the tree whose blocks are all in ``blocks``: exact.
 
     Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
-    so. Among equally heavy paths the one wins that has the more relevant block where they part.
+    so. Among equally heavy paths those that begin with the more relevant block win, and of these the first found.
     O(nodes on such paths x context length).
     """
     rank = {block: place for place, block in enumerate(blocks)}
-    best, best_matched, best_tokens = root, 0, 0
+    best, best_matched, best_tokens, best_rank = root, 0, 0, 0
     stack = [(root, 0)]
     while stack:
         node, above = stack.pop()
@@ -100,25 +100,17 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
                 continue
             for child in branches[block]:
                 own, lengths, matched = child.blocks, child.tokens, child.start + 1
-                tokens = above + lengths[matched - 1]
-                while matched < len(own) and own[matched] in rank:
+                end, tokens = len(own), above + lengths[matched - 1]
+                while matched < end and own[matched] in rank:
                     tokens += lengths[matched]
                     matched += 1
-                if tokens > best_tokens or (
-                    tokens == best_tokens and _before(own[:matched], best.blocks[:best_matched], rank)
-                ):
-                    best, best_matched, best_tokens = child, matched, tokens
-                if matched == len(own) and child.children:
+                if tokens >= best_tokens:
+                    first = rank[own[0]]
+                    if tokens > best_tokens or first < best_rank:
+                        best, best_matched, best_tokens, best_rank = child, matched, tokens, first
+                if matched == end and child.children:
                     stack.append((child, tokens))
     return _match(best, best_matched)
-
-
-def _before(blocks: Sequence[BlockId], others: Sequence[BlockId], rank: Mapping[BlockId, int]) -> bool:
-    """Whether ``blocks`` come first by relevance: at the first place where they differ."""
-    for block, other in zip(blocks, others, strict=False):
-        if block != other:
-            return rank[block] < rank[other]
-    return False
 
 
 def _match(node: Node, matched: int) -> Match:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
@@ -63,7 +62,7 @@ class Planner:
 
     def intern(self, request: Request) -> list[StoredBlock]:
         """What is known of each block, by position."""
-        return list(map(self.store.intern, request.blocks))
+        return self.store.intern_all(request.blocks)
 
     def insert(self, plan: Plan) -> None:
         """Insert a sent plan (turn 0), or grow the leaf of its conversation. The bounds are left to ``forest.trim``."""
@@ -71,11 +70,12 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        planned = _until_repeated(plan.blocks)
-        if not planned:
+        if not plan.blocks:
             return
         key = TreeKey(plan.tenant, plan.scope)
-        sent, _, ranks, _, _, tokens = zip(*planned, strict=True)
+        sent, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
+        if annotations.count(None) < len(sent) or len(set(sent)) < len(sent):
+            sent, _, ranks, _, _, tokens = zip(*_until_repeated(plan.blocks), strict=True)
         self.forest.insert(key, plan.request_id, sent, tokens, ranks)
         self.tails.learn(key, sent, tokens, ranks)
 
@@ -116,8 +116,6 @@ def distinct(stored: Sequence[StoredBlock]) -> tuple[BlockId, ...]:
 def _until_repeated(planned: Sequence[PlannedBlock]) -> list[PlannedBlock]:
     """The blocks that stand in full, up to the first that repeats one (as a plan in the given order may)."""
     in_full = [block for block in planned if block.location_annotation is None]
-    if len(set(map(itemgetter(0), in_full))) == len(in_full):
-        return in_full
     head: dict[BlockId, PlannedBlock] = {}
     for block in in_full:
         if block.block_id in head:

@@ -11,11 +11,12 @@ from prefixpilot.core import BlockId
 from prefixpilot.errors import InvariantError
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.trial import Trial
-from prefixpilot.tails import POLICIES, Tail, Window, co_occurrence
+from prefixpilot.tails import POLICIES, Tail, Window
 
 WINDOW = 1024
 MAX_HELD = 8192
 _TRIAL_FROM = 16
+_ADAPTIVE = tuple(POLICIES[name] for name in ("co-occurrence", "relevance", "popularity-tokens"))
 
 
 class _Route:
@@ -31,7 +32,7 @@ class _Route:
 class TailLearner:
     """Decides what follows the prefix, from the contexts sent lately with the same tenant and scope.
 
-    ``adaptive`` is :func:`~prefixpilot.tails.co_occurrence` or relevance, whichever pays: each tree has a
+    ``adaptive`` is co-occurrence, unless relevance or popularity x tokens has paid more lately: each tree has a
     :class:`~prefixpilot.pilot.trial.Trial`. What is learnt outlives the tree, since the workload outlives the cache.
     Over all trees at most ``MAX_HELD`` contexts are remembered; the least recently used tree goes first. Nothing is
     learnt where nothing is moved (``relevance``).
@@ -39,7 +40,7 @@ class TailLearner:
 
     def __init__(self, config: PilotConfig) -> None:
         self._adaptive = config.tail == "adaptive"
-        self._policy = co_occurrence if self._adaptive else POLICIES[config.tail]
+        self._policy = _ADAPTIVE[0] if self._adaptive else POLICIES[config.tail]
         self._learns = config.tail != "relevance"
         self._cache_tokens = config.cache_tokens
         self._routes: OrderedDict[TreeKey, _Route] = OrderedDict()
@@ -48,9 +49,10 @@ class TailLearner:
     def lead(self, key: TreeKey, tail: Tail) -> list[BlockId]:
         """The blocks of ``tail.rest`` that follow the prefix first; the others keep their order. Changes nothing."""
         route = self._routes.get(key)
-        if route is None or not tail.rest or (route.trial is not None and route.trial.relevance_pays_more):
+        if route is None or not tail.rest:
             return []
-        return self._policy(route.window, tail)
+        policy = self._policy if route.trial is None else route.trial.verdict
+        return policy(route.window, tail)
 
     def learn(self, key: TreeKey, sent: Sequence[BlockId], tokens: Sequence[int], ranks: Sequence[int]) -> None:
         """A context was sent: distinct blocks in any order; their lengths and ranks. O(k), on a trial's turn more."""
@@ -69,10 +71,8 @@ class TailLearner:
             route = self._routes[key] = _Route()
         self._routes.move_to_end(key)
         if self._adaptive and route.trial is None and len(route.window) >= _TRIAL_FROM:
-            route.trial = Trial(self._policy, self._cache_tokens)
-        self._held -= len(route.window)
-        route.window.add(blocks)
-        self._held += len(route.window)
+            route.trial = Trial(_ADAPTIVE, self._cache_tokens)
+        self._held += route.window.add(blocks)
         while self._held > MAX_HELD and len(self._routes) > 1:
             self._held -= len(self._routes.popitem(last=False)[1].window)
 

@@ -97,7 +97,7 @@ def co_occurrence(window: Window, tail: Tail) -> list[BlockId]:
     else:
         common = -1
         needed = max(_START_CONTEXTS, _START_USES * len(window) / max(1, tail.live))
-    left = [(window.holders(block), tokens, block) for block, tokens in zip(tail.rest, tail.tokens, strict=True)]
+    left = list(zip(window.holders_of_each(tail.rest), tail.tokens, tail.rest, strict=True))
     lead: list[BlockId] = []
     while len(lead) < _MAX_PICKS:
         spoken_for: list[_Candidate] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from prefixpilot.core import BlockId
@@ -10,65 +9,68 @@ from prefixpilot.errors import ConfigError, InvariantError
 
 
 class Window:
-    """The last ``size`` contexts, whatever their order inside.
+    """The last contexts, whatever their order inside: between ``size / 2`` and ``size`` of them.
 
     ::
 
-        slot         0    1    2    3          holders(7) = 0b0101
-        context    {7,1} {2} {7,4}  -          (holders(7) & holders(4)).bit_count() = 1 context with both
+        slot         0    1  |  2    3         holders(7) = 0b0101
+        context    {7,1} {2} | {7,4} -         (holders(7) & holders(4)).bit_count() = 1 context with both
 
-    A ring: each context takes the slot of the oldest once all are in use. Memory is O(contexts x blocks per context)
-    plus ``size`` bits for each distinct block held. Deterministic. Not thread-safe.
+    Two halves: when the newer is full, the older is forgotten as a whole and its slots are used again. Memory is
+    O(contexts x blocks per context), plus ``size`` bits for each distinct block held. Deterministic. Not thread-safe.
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise ConfigError("size", f"is {size}", "use an int of 1 or more")
+        if size < 2 or size % 2:
+            raise ConfigError("size", f"is {size}", "use an even int of 2 or more")
         self.size = size
-        self._contexts: deque[tuple[BlockId, ...]] = deque()
-        self._holders: dict[BlockId, int] = {}
+        self._older: dict[BlockId, int] = {}
+        self._newer: dict[BlockId, int] = {}
         self._slot = 0
+        self._len = 0
 
     def __len__(self) -> int:
         """Number of contexts held."""
-        return len(self._contexts)
+        return self._len
 
-    def add(self, blocks: Iterable[BlockId]) -> None:
-        """A context was sent. O(blocks)."""
-        context = tuple(dict.fromkeys(blocks))
-        if len(self._contexts) == self.size:
-            self._clear_slot(self._contexts.popleft())
-        bit, holders = 1 << self._slot, self._holders
+    def add(self, context: Iterable[BlockId]) -> int:
+        """A context of distinct blocks, one or more, was sent; returns how many more are held now. O(blocks)."""
+        half, before = self.size // 2, self._len
+        if self._slot % half == 0 and self._newer:
+            self._len = min(self._len, half)
+            self._older, self._newer = self._newer, {}
+        bit, newer = 1 << self._slot, self._newer
+        known = newer.get
         for block in context:
-            holders[block] = holders.get(block, 0) | bit
-        self._contexts.append(context)
+            newer[block] = known(block, 0) | bit
         self._slot = (self._slot + 1) % self.size
+        self._len += 1
+        return self._len - before
 
     def holders(self, block: BlockId) -> int:
         """The slots whose context holds ``block``, as a bit set; 0 if none does."""
-        return self._holders.get(block, 0)
+        return self._newer.get(block, 0) | self._older.get(block, 0)
 
     def holders_of_all(self, blocks: Iterable[BlockId]) -> int:
         """The slots whose context holds each of ``blocks``; every bit is set (-1) for none of them."""
         common = -1
-        for block in blocks:
-            common &= self._holders.get(block, 0)
+        for holders in self.holders_of_each(blocks):
+            common &= holders
         return common
 
-    def _clear_slot(self, context: tuple[BlockId, ...]) -> None:
-        """Forget the oldest context, which is in the slot that is taken next."""
-        keep, holders = ~(1 << self._slot), self._holders
-        for block in context:
-            holders[block] &= keep
-            if not holders[block]:
-                del holders[block]
+    def holders_of_each(self, blocks: Iterable[BlockId]) -> list[int]:
+        """:meth:`holders` of many blocks, in parallel."""
+        newer, older = self._newer.get, self._older.get
+        return [newer(block, 0) | older(block, 0) for block in blocks]
 
     def check_invariants(self) -> None:
-        """Raise ``InvariantError`` unless the bit sets say what the contexts do. O(everything)."""
-        expected: dict[BlockId, int] = {}
-        oldest = (self._slot - len(self._contexts)) % self.size
-        for age, context in enumerate(self._contexts):
-            for block in context:
-                expected[block] = expected.get(block, 0) | 1 << (oldest + age) % self.size
-        if expected != self._holders or len(self._contexts) > self.size:
-            raise InvariantError("window: the bit sets are not those of its contexts")
+        """Raise ``InvariantError`` unless each half keeps to its own slots. O(everything)."""
+        half = self.size // 2
+        low = (1 << half) - 1
+        newer_is_high = (self._slot - 1) % self.size >= half
+        newer, older = (low << half, low) if newer_is_high else (low, low << half)
+        strays = any(bits & ~newer for bits in self._newer.values()) or any(
+            bits & ~older for bits in self._older.values()
+        )
+        if strays or not 0 <= self._len <= self.size:
+            raise InvariantError("window: a half uses the slots of the other")
