@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "prefixpilot"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 PURE_ROOMS = (
-    ("errors", "core", "config", "blocks", "distance", "annotations"),
+    ("errors", "constraints", "core", "config", "blocks", "distance", "annotations"),
     ("index", "conversation", "prefix_cache"),
     ("ordering", "scheduling", "dedup", "prompts", "tails"),
     ("pilot",),

@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from prefixpilot.errors import ConfigError
 
@@ -18,6 +19,7 @@ class Templates:
         name: what a block is called, from its number in the conversation or its id: ``{number}``.
         label: how a name is written in the prompt: ``{name}``.
         order: the order annotation, after the blocks and before the question: ``{labels}``.
+        order_of_top: the same where it names the most relevant blocks only: ``{labels}``.
         separator: between the labels of the order annotation, most relevant first.
         earlier: the location annotation of a block that an earlier turn holds: ``{label}``.
         above: the location annotation of a block that stands earlier in the same message: ``{label}``.
@@ -29,40 +31,53 @@ class Templates:
     name: str = "Doc {number}"
     label: str = "[{name}]"
     order: str = "Please read the context in the following priority order: {labels} and answer the question."
+    order_of_top: str = (
+        "Please read the context in the following priority order: {labels}, then the rest, and answer the question."
+    )
     separator: str = " > "
     earlier: str = "Please refer to {label} in the previous conversation."
     above: str = "Please refer to {label} above."
 
     def __post_init__(self) -> None:
         for attribute, placeholder in _PLACEHOLDERS.items():
-            template = getattr(self, attribute)
+            template, remedy = getattr(self, attribute), f"write a str with {{{placeholder}}} exactly once"
             try:
-                fields = [field for field in string.Formatter().parse(template) if field[1] is not None]
-            except ValueError as error:
-                raise ConfigError(f"templates.{attribute}", str(error), f"write {{{placeholder}}} once") from None
-            found = [name for _, name, _, _ in fields]
-            if found != [placeholder]:
-                raise ConfigError(
-                    f"templates.{attribute}", f"has the placeholders {found}", f"write {{{placeholder}}} exactly once"
-                )
-            if attribute == "label" and any(spec or conversion for _, _, spec, conversion in fields):
-                raise ConfigError("templates.label", "formats its placeholder", "write {name} without a format")
+                found = [tuple(rest) for _, *rest in string.Formatter().parse(template) if rest[0] is not None]
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"templates.{attribute}", str(error), remedy) from None
+            if found != [(placeholder, "", None)]:
+                raise ConfigError(f"templates.{attribute}", f"is {template!r}", remedy)
+        if not isinstance(self.separator, str):
+            raise ConfigError("templates.separator", f"is {self.separator!r}", "write a str")
 
 
-_PLACEHOLDERS = {"name": "number", "label": "name", "order": "labels", "earlier": "label", "above": "label"}
+_PLACEHOLDERS = {
+    "name": "number",
+    "label": "name",
+    "order": "labels",
+    "order_of_top": "labels",
+    "earlier": "label",
+    "above": "label",
+}
 
 DEFAULT_TEMPLATES = Templates()
 
 
-def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES) -> str:
-    """The order annotation over block names, at least one, most relevant first (paper 5.3).
+LABEL_BYTES: Final = 14
+"""What a label costs beyond its length, in bytes of prose: each of its marks and digits is a token of its own."""
+
+
+def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES, *, rest: bool = False) -> str:
+    """The order annotation over block names, at least one, most relevant first (paper 5.3); ``rest``: there are others.
 
     >>> order_annotation(["Doc 2", "Doc 1", "Doc 4"])
     'Please read the context in the following priority order: [Doc 2] > [Doc 1] > [Doc 4] and answer the question.'
+    >>> order_annotation(["Doc 2"], rest=True)
+    'Please read the context in the following priority order: [Doc 2], then the rest, and answer the question.'
     """
     before, after = _around(templates.label)
     labels = before + (after + templates.separator + before).join(names) + after
-    return templates.order.format(labels=labels)
+    return (templates.order_of_top if rest else templates.order).format(labels=labels)
 
 
 def location_annotation(name: str, *, earlier_turn: bool, templates: Templates = DEFAULT_TEMPLATES) -> str:
@@ -100,6 +115,19 @@ def written_label(name: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
     '[Doc 3]'
     """
     return _filled(templates.label, "name", name)
+
+
+def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLATES) -> int:
+    """Length of an annotation in tokens, estimated: a token per four bytes, and 3.5 more for each label. O(length).
+
+    Of SmolLM2's tokenizer it is within 16 % for 5 labels and more; see docs/decisions/0009.
+
+    >>> estimate_annotation_tokens(order_annotation(["Doc 2", "Doc 1", "Doc 4"]))
+    38
+    """
+    opening = templates.label.partition("{")[0]
+    labels = text.count(opening) if opening else text.count(templates.separator) + 1
+    return -(-(len(text.encode("utf-8", "surrogatepass")) + LABEL_BYTES * labels) // 4)
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.errors import ConfigError
@@ -13,6 +13,7 @@ Schedule = Literal["depth-first", "paper"]
 Matcher = Literal["prefix", "paper"]
 TailOrder = Literal["adaptive", "relevance", "popularity", "popularity-tokens", "mix", "chain", "co-occurrence"]
 LabelSource = Literal["counted", "ids"]
+Annotate: TypeAlias = int | Literal["all"]
 Normalization = Literal["none", "whitespace", "unicode"]
 
 
@@ -34,10 +35,16 @@ class PilotConfig:
         normalization: which texts count as the same block: equal bytes, equal up to runs of whitespace, or that and
             Unicode compatibility forms (NFKC). The first-seen text is what is rendered.
         templates: the wording of annotations and labels.
+        annotate: the order annotation names at most so many blocks, the most relevant ones; 0 adds none, ``all`` names
+            all, as the paper does. A label costs 6 to 7 tokens.
+        gate: leave requests untouched (given order, no annotation) while ordering does not pay for its annotations on
+            their route, which is their tenant and scope. They are learnt from all the same. Not for batches.
         max_contexts: live requests kept in the index, over all tenants; the least recently used goes first.
         max_blocks: block records kept.
         max_conversations: conversation records kept.
         page_size: tokens of a page of the engine's cache; the shared-token planner counts in whole pages.
+        max_displacement: how far a block may stand from its retriever rank, for requests that do not say; ``None`` for
+            no bound. See :class:`~prefixpilot.Constraints`.
         cache_tokens: KV capacity of the engine in tokens, if known: the index then keeps no more than that.
     """
 
@@ -49,26 +56,39 @@ class PilotConfig:
     labels: LabelSource = "counted"
     normalization: Normalization = "none"
     templates: Templates = field(default=DEFAULT_TEMPLATES)
+    annotate: Annotate = 5
+    gate: bool = False
     max_contexts: int = 100_000
     max_blocks: int = 1_000_000
     max_conversations: int = 100_000
     page_size: int = 1
+    max_displacement: int | None = None
     cache_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0.001 <= self.alpha <= 0.01:
+        if type(self.alpha) not in (float, int) or not 0.001 <= self.alpha <= 0.01:
             raise ConfigError("alpha", f"is {self.alpha!r}", "use a value in [0.001, 0.01]")
+        if not isinstance(self.templates, Templates):
+            raise ConfigError("templates", f"is {type(self.templates).__name__}", "give a Templates object")
         for name, kind in _CHOICES.items():
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise ConfigError(name, f"is {getattr(self, name)!r}", f"use one of: {allowed}")
         for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
+        if self.max_displacement is not None and not _is_count(self.max_displacement):
+            raise ConfigError("max_displacement", f"is {self.max_displacement!r}", "use an int of 0 or more, or None")
+        if self.annotate != "all" and not _is_count(self.annotate):
+            raise ConfigError("annotate", f"is {self.annotate!r}", "use an int of 0 or more, or 'all'")
         if self.matcher == "paper" and self.planner != "paper":
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
-        if self.cache_tokens is not None and self.cache_tokens < 1:
+        if self.cache_tokens is not None and (type(self.cache_tokens) is not int or self.cache_tokens < 1):
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 _CHOICES = {

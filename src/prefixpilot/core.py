@@ -8,6 +8,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple, NewType, TypeAlias
 
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.errors import InvalidRequestError
 
 BlockId: TypeAlias = int | str
@@ -48,7 +50,7 @@ class ContextBlock:
             raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int or a str")
         if self.title is not None and not isinstance(self.title, str):
             raise InvalidRequestError("ContextBlock.title", f"is {type(self.title).__name__}", "give a str")
-        if self.tokens is not None and (not isinstance(self.tokens, int) or self.tokens < 0):
+        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 0):
             raise InvalidRequestError("ContextBlock.tokens", f"is {self.tokens!r}", "give an int of 0 or more")
 
 
@@ -63,6 +65,7 @@ class Request:
         tenant: selects a set of trees; nothing is shared between tenants.
         scope: everything else that must be equal for KV reuse (model, adapter, salt, text before the first block),
             as one string; selects the tree.
+        constraints: demands on the order.
     """
 
     blocks: tuple[ContextBlock, ...]
@@ -70,10 +73,18 @@ class Request:
     conversation_id: ConversationId | None = None
     tenant: TenantId = DEFAULT_TENANT
     scope: str = ""
+    constraints: Constraints = UNCONSTRAINED
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not self.request_id:
             raise InvalidRequestError("Request.request_id", f"is {self.request_id!r}", "give a non-empty str")
+        if not isinstance(self.scope, str):
+            raise InvalidRequestError("Request.scope", f"is {type(self.scope).__name__}", "give a str")
+        for name in ("tenant", "conversation_id"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidRequestError(f"Request.{name}", f"is {getattr(self, name)!r}", "give a str")
+        if not isinstance(self.blocks, Iterable):
+            raise InvalidRequestError("Request.blocks", f"is {type(self.blocks).__name__}", "give a list of blocks")
         object.__setattr__(self, "blocks", tuple(self.blocks))
         for position, block in enumerate(self.blocks):
             if not isinstance(block, ContextBlock):
@@ -82,6 +93,8 @@ class Request:
                     f"is {type(block).__name__}",
                     "give ContextBlock objects, or use Request.from_ids or Request.from_texts",
                 )
+        if self.constraints is not UNCONSTRAINED:
+            self.constraints.units(len(self.blocks))
 
     @classmethod
     def from_ids(cls, request_id: str, ids: Iterable[BlockId], conversation_id: str | None = None) -> Request:
@@ -91,6 +104,8 @@ class Request:
     @classmethod
     def from_texts(cls, request_id: str, texts: Iterable[str], conversation_id: str | None = None) -> Request:
         """A request whose blocks are known by their text."""
+        if isinstance(texts, str):
+            raise InvalidRequestError("texts", "is one string", "give a list of texts")
         return cls(tuple(ContextBlock(text=t) for t in texts), RequestId(request_id), _conversation(conversation_id))
 
 
@@ -149,13 +164,18 @@ class Plan:
     Attributes:
         request_id, tenant, scope: those of the request.
         blocks: every block of the request exactly once, in prompt order.
-        order_annotation: goes after the blocks and before the question; ``None`` where nothing was moved.
+        order_annotation: goes after the blocks and before the question; ``None`` where nothing was moved, or where it
+            would only repeat the order of the blocks it names.
         prefix_len: how many leading blocks are predicted to be in the engine's cache.
         predicted_cached_tokens: tokens of those blocks: a prediction by our index, never a measurement. ``None`` is
             unknown: nothing is predicted for later turns, whose history we have not counted.
         turn: how many earlier turns with blocks stand in this prompt. Only turn 0 is ordered and indexed; from the
             second turn on the history is a prefix of its own (paper 6).
         opener: the request of turn 0 of this conversation, on later turns.
+        annotation_tokens: length of all its annotations, counted or estimated.
+        gain: tokens that ordering these blocks is predicted to save beyond the given order, less its annotation;
+            whether or not it was done. Known with ``PilotConfig.gate`` only, and for single first turns.
+        templates: the wording that the annotations are in, and that rendering uses.
     """
 
     request_id: RequestId
@@ -167,6 +187,14 @@ class Plan:
     predicted_cached_tokens: int | None = None
     turn: int = 0
     opener: RequestId | None = None
+    templates: Templates = field(default=DEFAULT_TEMPLATES, repr=False)
+    annotation_tokens: int = 0
+    gain: int | None = None
+
+    @property
+    def net_cached_tokens(self) -> int | None:
+        """Predicted cached tokens less what the annotations cost; may be negative. ``None`` is unknown."""
+        return None if self.predicted_cached_tokens is None else self.predicted_cached_tokens - self.annotation_tokens
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -177,6 +205,18 @@ class Plan:
     def sent(self) -> tuple[BlockId, ...]:
         """Identities of the blocks that stand in full, in prompt order."""
         return tuple([b.block_id for b in self.blocks if b.location_annotation is None])
+
+    @property
+    def head(self) -> tuple[PlannedBlock, ...]:
+        """The leading blocks, distinct and in full, up to the first annotation or repeat: what a prompt can share."""
+        if len({b.block_id for b in self.blocks if b.location_annotation is None}) == len(self.blocks):
+            return self.blocks
+        head: dict[BlockId, PlannedBlock] = {}
+        for block in self.blocks:
+            if block.location_annotation is not None or block.block_id in head:
+                break
+            head[block.block_id] = block
+        return tuple(head.values())
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.bench import Mode, ReplayReport, simulate
-from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import BlockId, ContextBlock, Request, RequestId
 from prefixpilot.errors import ConfigError
 from prefixpilot.prefix_cache import RadixPrefixCache
@@ -58,8 +58,9 @@ def test_annotations_are_counted_but_not_part_of_the_prompt() -> None:
     order = (
         "Please read the context in the following priority order: [Doc 2] > [Doc 1] > [Doc 3] and answer the question."
     )
-    assert report.annotation_tokens == estimate_tokens(order)
+    assert report.annotation_tokens == estimate_annotation_tokens(order)
     assert report.result.total_tokens == 900
+    assert report.net_cached_tokens == 200 - report.annotation_tokens
 
 
 def test_online_knows_the_size_of_the_cache() -> None:
@@ -100,7 +101,7 @@ def test_a_conversation_carries_its_history() -> None:
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_a_conversation_does_not_send_a_block_twice(mode: Mode) -> None:
     report = run(CHAT, mode, multi_turn=True)
-    location = estimate_tokens("Please refer to [Doc 2] in the previous conversation.")
+    location = estimate_annotation_tokens("Please refer to [Doc 2] in the previous conversation.")
     assert report.annotation_tokens == location
     # [1 2], [9], [1 2 | (2) 3]
     assert totals(report) == (200 + 100 + 300 + location, 200)

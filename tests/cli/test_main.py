@@ -13,7 +13,7 @@ import pytest
 
 from prefixpilot import __version__
 from prefixpilot.cli import main
-from prefixpilot.cli.outputs import open_output, print_summary
+from prefixpilot.cli.outputs import open_outputs, print_summary
 from prefixpilot.errors import ConfigError
 
 BOUND_S = 60
@@ -81,7 +81,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 def test_an_output_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with open_output(str(path)) as out:
+    with open_outputs(str(path)) as (out,):
         out.write_line({"a": 1})
         assert not path.exists()
     assert path.read_text() == '{"a": 1}\n'
@@ -90,7 +90,7 @@ def test_an_output_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
 def test_an_error_leaves_no_output(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ZeroDivisionError), open_output(str(tmp_path / name)) as out:
+    with pytest.raises(ZeroDivisionError), open_outputs(str(tmp_path / name)) as (out,):
         out.write_line(1)
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -100,7 +100,7 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) ->
     path, link = tmp_path / "out", tmp_path / "link"
     path.touch(mode=0o600)
     link.symlink_to(path)
-    with open_output(str(link)) as out:
+    with open_outputs(str(link)) as (out,):
         out.write_line(1)
     assert link.is_symlink()
     assert path.read_text() == "1\n"
@@ -109,7 +109,7 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["missing/out", ""])
 def test_a_file_that_cannot_be_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="give a file that can be written"), open_output(str(tmp_path / name)):
+    with pytest.raises(ConfigError, match="give a file that can be written"), open_outputs(str(tmp_path / name)):
         pytest.fail("opened")
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, name: str) -> None:
 def test_a_full_disk_names_the_file(tmp_path: Path, suffix: str) -> None:
     link = tmp_path / f"full{suffix}"
     link.symlink_to("/dev/full")
-    with pytest.raises(ConfigError, match=r"full.*No space left"), open_output(str(link)) as out:
+    with pytest.raises(ConfigError, match=r"full.*No space left"), open_outputs(str(link)) as (out,):
         out.write_line("x" * 100_000)
     assert Path("/dev/full").is_char_device()
 
@@ -128,7 +128,7 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with open_output(str(path)) as out:
+        with open_outputs(str(path)) as (out,):
             out.write_line(1)
         assert os.read(reader, 10) == b"1\n"
     finally:

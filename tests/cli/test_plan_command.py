@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -55,8 +60,10 @@ def test_the_plan_goes_to_stdout_and_the_summary_to_stderr(trace: str, capsys: p
     assert by_id["r0"]["blocks"][:2] == by_id["r2"]["blocks"][:2] == [1, 2]
     assert by_id["r0"]["annotation"].endswith("priority order: [Doc 2] > [Doc 1] > [Doc 3] and answer the question.")
     assert by_id["r2"]["annotation"] is None
-    assert "requests   3, of which 3 have context blocks" in err
-    assert "cached     200 tokens (predicted, for 3 requests)" in err
+    assert "requests     3, of which 3 have context blocks" in err
+    assert "cached       200 tokens (predicted, for 3 requests)" in err
+    assert "hit rate     0.2222 of the blocks' tokens (predicted)" in err
+    assert "bound        200 tokens (0.2222): no order" in err
 
 
 def test_execution_order_puts_sharers_side_by_side(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +91,11 @@ def test_to_a_file_with_a_json_summary(trace: str, tmp_path: Path, capsys: pytes
         "block_tokens": 900,
         "predicted_cached_tokens": 200,
         "predicted_for_requests": 3,
+        "predicted_hit_rate": 200 / 900,
+        "annotation_tokens": 38,
+        "net_cached_tokens": 162,
+        "bound_tokens": 200,
+        "bound_hit_rate": 200 / 900,
     }
     assert len(read(out.read_text())) == 3
 
@@ -93,6 +105,27 @@ def test_a_compressed_file_is_the_same_each_time(trace: str, tmp_path: Path) -> 
     assert main(["plan", trace, "-o", str(first)]) == main(["plan", trace, "-o", str(second)]) == 0
     assert first.read_bytes() == second.read_bytes()
     assert len(read(gzip.decompress(first.read_bytes()).decode())) == 3
+
+
+def test_pages_reach_the_planner(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shared prefix of 200 tokens is no page of 256, so nothing is moved for it."""
+    for page, expected in ("256", [2, 1, 3]), ("16", [1, 2, 3]):
+        main(["plan", trace, "--page-size", page])
+        by_id = {line["request_id"]: line["blocks"] for line in read(capsys.readouterr().out)}
+        assert by_id["r0"] == expected
+
+
+def test_limits_reach_the_planner(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", trace, "--max-displacement", "0"])
+    assert all(line["annotation"] is None for line in read(capsys.readouterr().out))
+    main(["plan", trace, "--annotate", "1"])
+    by_id = {line["request_id"]: line["annotation"] for line in read(capsys.readouterr().out)}
+    assert by_id["r0"].endswith("order: [Doc 2], then the rest, and answer the question.")
+
+
+def test_the_bound_is_not_computed_for_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", trace, "--multi-turn"])
+    assert "bound        not computed: with --multi-turn" in capsys.readouterr().err
 
 
 def test_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +173,7 @@ def test_the_index_can_be_taken_over(trace: str, tmp_path: Path, name: str) -> N
 
 def test_the_index_is_not_the_plan(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", trace, "-o", "same", "--save-index", "same"]) == 2
-    assert "--save-index: is same like the plan" in capsys.readouterr().err
+    assert "--save-index: same is same too; give different files" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,3 +192,60 @@ def test_an_old_plan_survives_an_error(trace: str, tmp_path: Path, capsys: pytes
     assert "missing/index: No such file or directory; give a file that can be written" in capsys.readouterr().err
     assert out.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.jsonl", "trace.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-o", "TRACE"], "--output"),
+        (["-o", "LINK"], "--output"),
+        (["--save-index", "TRACE"], "--save-index"),
+        (["-o", "a.json", "--save-index", "./a.json"], "--save-index"),
+    ],
+)
+def test_no_file_is_overwritten_by_another(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    before = Path(trace).read_bytes()
+    link = tmp_path / "link"
+    link.symlink_to(trace)
+    names = {"TRACE": trace, "LINK": str(link)}
+    assert main(["plan", trace, *(names.get(a, a) for a in arguments)]) == 2
+    assert f"prefixpilot plan: {named}: " in capsys.readouterr().err
+    assert Path(trace).read_bytes() == before
+
+
+def test_all_outputs_appear_or_none(trace: str, tmp_path: Path) -> None:
+    index = tmp_path / "index.json"
+    assert main(["plan", trace, "-o", "/dev/full", "--save-index", str(index)]) == 2
+    assert not index.exists()
+
+
+def test_outputs_that_cannot_be_written_are_one_line(trace: str) -> None:
+    command = [sys.executable, "-m", "prefixpilot.cli", "plan", trace]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, timeout=60, check=False)
+    assert (closed.returncode, closed.stderr.count(b"\n")) == (2, 1)
+
+
+def test_sigterm_leaves_nothing_behind(trace: str, tmp_path: Path) -> None:
+    pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
+    os.mkfifo(pipe)  # nobody reads it: the command waits there, with the temporary file of the plan open
+    command = [sys.executable, "-m", "prefixpilot.cli", "plan", trace, "-o", str(out), "--save-index", str(pipe)]
+    with subprocess.Popen(command) as child:
+        until = monotonic() + 30
+        while not list(tmp_path.glob(".out.jsonl.*")):
+            assert monotonic() < until
+            sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 128 + signal.SIGTERM
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["pipe", Path(trace).name])
+
+
+def test_a_key_that_stands_twice_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"trace": "t", "tokens": [1, 1]}\n{"request_id": "a", "blocks": [0], "blocks": [1]}\n')
+    assert main(["plan", str(path)]) == 2
+    assert ":2: is not usable JSON (the key 'blocks' stands twice" in capsys.readouterr().err

@@ -43,6 +43,10 @@ def test_the_report_for_machines(trace: str, capsys: pytest.CaptureFixture[str])
         "evicted_tokens": 0,
         "hit_rate": 0.25,
         "annotation_tokens": 0,
+        "net_cached_tokens": 300,
+        "net_hit_rate": 0.25,
+        "bound_tokens": 500,
+        "bound_hit_rate": 500 / 1200,
     }
     assert [window["hit_rate"] for window in windows] == [0, 0, 0, 1]
     assert windows[3] == {"first": 3, "requests": 1, "total_tokens": 300, "cached_tokens": 300, "hit_rate": 1.0}
@@ -80,15 +84,33 @@ def test_the_report_makes_way_for_what_was_sent(trace: str, capsys: pytest.Captu
     assert main(["replay", trace, "--cache-tokens", "1000", "--emit", "-"]) == 0
     out, err = capsys.readouterr()
     assert len([json.loads(line) for line in out.split("\n") if line]) == 4
-    assert "hit rate     0.2500" in err
+    assert "hit rate      0.2500" in err
 
 
 def test_the_report_for_people(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", trace, "--cache-tokens", "1000"]) == 0
     out = capsys.readouterr().out
     assert "arrival, requests are independent" in out
-    assert "prefilled    900 tokens" in out
+    assert "prefilled     900 tokens" in out
+    assert "net hit rate  0.2500, annotations taken off" in out
+    assert "bound         500 tokens (0.4167): no order and no schedule saves more" in out
     assert "4-4       1.0000" in out
+
+
+def test_net_of_annotations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, trace, "--cache-tokens", "unbounded", "--mode", "online")
+    assert (found["cached_tokens"], found["annotation_tokens"], found["net_cached_tokens"]) == (500, 38, 462)
+    assert found["net_hit_rate"] == 462 / 1200
+
+
+def test_a_gate_keeps_hands_off_what_does_not_pay(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, trace, "--cache-tokens", "unbounded", "--mode", "online", "--gate")
+    assert (found["cached_tokens"], found["annotation_tokens"]) == (300, 0)
+
+
+def test_the_bound_is_not_computed_for_conversations(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, trace, "--cache-tokens", "unbounded", "--multi-turn")
+    assert (found["bound_tokens"], found["bound_hit_rate"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +119,7 @@ def test_the_report_for_people(trace: str, capsys: pytest.CaptureFixture[str]) -
         (["--cache-tokens", "0"], "--cache-tokens: '0' is not an int of 1 or more"),
         (["--cache-tokens", "many"], "--cache-tokens: 'many' is not an int"),
         ([], "required: --cache-tokens"),
+        (["--cache-tokens", "9", "--annotate", "some"], "--annotate: 'some' is not an int of 0 or more"),
         (["--cache-tokens", "9", "--mode", "up"], "argument --mode: invalid choice"),
     ],
 )

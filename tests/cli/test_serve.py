@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from prefixpilot import ContextPilot, Request
+from prefixpilot import ContextPilot, PilotConfig, Request
 from prefixpilot.cli.ready import curl_line, ready_text
 from prefixpilot.cli.serve import load_index
 from prefixpilot.errors import ConfigError
@@ -185,6 +185,15 @@ def test_mode_off_is_the_default_that_was_asked_for() -> None:
             post(*request_of(it.curl))
 
 
+def test_what_may_be_done_to_a_request_reaches_the_planner() -> None:
+    limits = ("--max-displacement", "0", "--annotate", "all", "--admission-window-ms", "5")
+    with SimulatedEngine() as engine, serving("--engine", engine.base_url, *limits) as it:
+        for blocks in (["A", "B"], ["B", "A"]):
+            body = {"model": "m", "messages": [{"role": "user", "content": "Q?"}], "context_blocks": blocks}
+            post(f"{it.url}/v1/chat/completions", json.dumps(body))
+        assert "[Doc 1]\\nB\\n\\n[Doc 2]\\nA\\n\\nQ?" in engine.requests[-1].body.decode()
+
+
 def test_a_port_in_use_names_the_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -198,6 +207,8 @@ def test_a_port_in_use_names_the_remedy() -> None:
         (["--engine", "127.0.0.1:8000"], "engine"),
         (["--engine", "http://127.0.0.1:9", "--model", "x.gguf"], "--model"),
         (["--engine", "http://127.0.0.1:9", "--port", "70000"], "port: is 70000"),
+        (["--engine", "http://127.0.0.1:9", "--admission-window-ms", "5000"], "admission_window_ms: is 5000"),
+        (["--engine", "http://127.0.0.1:9", "--annotate", "few"], "--annotate"),
         (["--engine", "http://127.0.0.1:9", "--cache-tokens", "0"], "cache_tokens"),
         (["--engine", "http://127.0.0.1:9", "--index", "no-such-file.json"], "--index"),
         (["--engine", "embedded", "--model", "no-such-file.gguf"], "model"),
@@ -230,7 +241,7 @@ def test_an_index_is_carried_over(tmp_path: Path, name: str) -> None:
     data = json.dumps(source.snapshot()).encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    pilot = load_index(path, cache_tokens=None)
+    pilot = load_index(path, PilotConfig())
     assert pilot.live_requests == 1
     assert pilot.optimize(Request.from_texts("r2", ["c", "b", "a"])).prefix_len == 3
 
@@ -250,7 +261,7 @@ def test_a_bad_index_says_why(tmp_path: Path, name: str, data: bytes, reason: st
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=reason) as caught:
-        load_index(path, cache_tokens=None)
+        load_index(path, PilotConfig())
     assert "plan --save-index" in caught.value.remedy
 
 

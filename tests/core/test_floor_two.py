@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request, render_blocks
+from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request, Templates, render_blocks
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationStore
-from prefixpilot.core import Place
+from prefixpilot.core import Place, RequestId
 from prefixpilot.dedup import deduplicate
 from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.ordering import order_blocks
@@ -87,6 +87,25 @@ def test_a_conversation_store_forgets_the_least_recently_used() -> None:
     assert len(store) == 1
     with pytest.raises(ConfigError):
         ConversationStore(0)
+
+
+def test_replaced_templates_reach_labels_and_annotations() -> None:
+    pilot = ContextPilot(PilotConfig(templates=Templates(label="<{name}>", name="Source {number}")))
+    pilot.optimize(Request.from_texts("0", ["b", "a"]))
+    text = render_blocks(pilot.optimize(Request.from_texts("1", ["a", "b"])))
+    assert text.startswith("<Source 1>\nb\n\n<Source 2>\na\n\n")
+    assert "<Source 2> > <Source 1>" in text
+
+
+def test_blocks_of_one_id_get_names_of_their_own() -> None:
+    pilot = ContextPilot(PilotConfig(labels="ids"))
+    blocks = (ContextBlock("a", id=2), ContextBlock("b", id=2), ContextBlock("c", id=2))
+    assert pilot.optimize(Request(blocks, RequestId("r"))).labels == ("Doc 2", "Doc 2 (2)", "Doc 3")
+
+
+def test_a_title_is_not_the_first_line_of_a_text() -> None:
+    plan = ContextPilot().optimize(Request((ContextBlock("b", title="a"), ContextBlock("a\nb")), RequestId("r")))
+    assert len(set(plan.sent)) == 2
 
 
 def test_ids_as_labels_fall_back_to_numbers() -> None:

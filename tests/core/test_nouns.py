@@ -54,6 +54,7 @@ def test_examples_in_docstrings(module: Any) -> None:
         ({"text": "a", "title": 3}, "ContextBlock.title"),
         ({"text": "a", "tokens": -1}, "ContextBlock.tokens"),
         ({"text": "a", "tokens": "3"}, "ContextBlock.tokens"),
+        ({"text": "a", "tokens": True}, "ContextBlock.tokens"),
     ],
 )
 def test_a_block_that_cannot_be_used(arguments: dict[str, Any], field: str) -> None:
@@ -74,6 +75,13 @@ def test_a_request_takes_any_iterable_of_blocks() -> None:
     assert Request([ContextBlock(id=1)], RequestId("r")).blocks == (ContextBlock(id=1),)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["blocks", "scope", "tenant", "conversation_id"])
+def test_a_request_names_the_field_that_has_a_wrong_type(name: str) -> None:
+    fields: dict[str, Any] = {"blocks": (), "request_id": "r", name: 3}
+    with pytest.raises(InvalidRequestError, match=rf"Request\.{name}"):
+        Request(**fields)
+
+
 def test_requests_from_ids_and_from_texts() -> None:
     assert [b.id for b in Request.from_ids("r", [1, "a"]).blocks] == [1, "a"]
     request = Request.from_texts("r", ["x"], conversation_id="c")
@@ -89,10 +97,18 @@ def test_requests_from_ids_and_from_texts() -> None:
         ({"matcher": "x"}, "matcher"),
         ({"labels": "x"}, "labels"),
         ({"normalization": "x"}, "normalization"),
+        ({"annotate": -1}, "annotate"),
+        ({"annotate": True}, "annotate"),
+        ({"annotate": "some"}, "annotate"),
+        ({"max_displacement": -1}, "max_displacement"),
         ({"max_contexts": 0}, "max_contexts"),
         ({"max_blocks": 0}, "max_blocks"),
         ({"max_conversations": 0}, "max_conversations"),
         ({"cache_tokens": 0}, "cache_tokens"),
+        ({"cache_tokens": 1.5}, "cache_tokens"),
+        ({"max_contexts": True}, "max_contexts"),
+        ({"alpha": "0.001"}, "alpha"),
+        ({"templates": None}, "templates"),
     ],
 )
 def test_settings_that_cannot_be_used(arguments: dict[str, Any], field: str) -> None:
@@ -107,8 +123,10 @@ def test_templates_can_be_replaced() -> None:
     assert location_annotation("Doc 2", earlier_turn=False, templates=german) == "Siehe <Doc 2>."
 
 
-@pytest.mark.parametrize("template", ["no placeholder", "{labels} {labels}", "{other}", "{labels", "{}"])
-def test_templates_need_their_placeholder_once(template: str) -> None:
+@pytest.mark.parametrize(
+    "template", ["no placeholder", "{labels} {labels}", "{other}", "{labels", "{}", "{labels!r}", "{labels:>9}", 5]
+)
+def test_templates_need_their_placeholder_once(template: Any) -> None:
     with pytest.raises(ConfigError, match=r"templates\.order"):
         Templates(order=template)
 

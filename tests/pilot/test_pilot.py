@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request
-from prefixpilot.core import RequestId, TenantId
-from prefixpilot.errors import InvalidRequestError
+from prefixpilot.core import BatchContext, RequestId, TenantId
+from prefixpilot.errors import ConfigError, InvalidRequestError
+from prefixpilot.planners.shared_tokens import plan_shared_tokens
 
 
 def ids(name: str, *blocks: int, **fields: Any) -> Request:
@@ -130,6 +131,22 @@ def test_turns_of_a_conversation_follow_each_other_in_a_batch() -> None:
     assert [(e.request.request_id, e.position) for e in later] == [("x", 1), ("b2", 0)]
 
 
+def test_a_batch_may_be_any_iterable() -> None:
+    assert len(ContextPilot().optimize_batch(ids(str(n), n) for n in range(3))) == 3
+
+
+def test_one_string_is_no_list() -> None:
+    with pytest.raises(InvalidRequestError, match="give a list of ids"):
+        ContextPilot().evict("r1")
+    with pytest.raises(InvalidRequestError, match="give a list of texts"):
+        Request.from_texts("r", "abc")
+
+
+def test_a_counter_that_counts_wrongly_is_named() -> None:
+    with pytest.raises(ConfigError, match="count_tokens: returned -5"):
+        ContextPilot(count_tokens=lambda text: -5).optimize(Request.from_texts("r", ["a"]))
+
+
 def test_request_ids_of_a_batch_are_distinct() -> None:
     with pytest.raises(InvalidRequestError, match=r"requests\[1\]\.request_id.*'a'"):
         ContextPilot().optimize_batch([ids("a", 1), ids("a", 2)])
@@ -167,6 +184,13 @@ def test_forgetting_a_conversation_starts_it_anew() -> None:
         (lambda s: s["trees"][0]["nodes"][0].pop("blocks"), "snapshot"),
         (lambda s: s["trees"][0]["nodes"][0].update(parent=5), "snapshot.nodes[0].parent"),
         (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1]), "snapshot.tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(tokens=["a", 1, 1]), "snapshot.nodes[0].tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1, -1, 1]), "snapshot.nodes[0].tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(requests=[1]), "snapshot.nodes[0].requests"),
+        (lambda s: s["trees"][0]["nodes"][0].update(frequency=float("inf")), "snapshot"),
+        (lambda s: s["trees"][0].update(alpha=float("nan")), "snapshot"),
+        (lambda s: s["trees"].append(s["trees"][0]), "snapshot.trees[1]"),
+        (lambda s: s.update(order_of_use=[1]), "snapshot.order_of_use"),
     ],
 )
 def test_a_damaged_snapshot_is_refused_whole(damage: Any, field: str) -> None:
@@ -211,3 +235,57 @@ def test_extreme_contexts(count: int) -> None:
     same = pilot.optimize_batch([ids(f"s{n}", *range(count)) for n in range(50)])
     assert {entry.plan.sent for entry in same} == {tuple(range(count))}
     assert pilot.optimize(ids("x", *reversed(range(count)))).prefix_len == count
+
+
+@pytest.mark.parametrize(("planner", "matcher"), [("shared-tokens", "prefix"), ("paper", "prefix"), ("paper", "paper")])
+def test_progress_counts_every_request_once(planner: Any, matcher: Any) -> None:
+    pilot = ContextPilot(PilotConfig(planner=planner, matcher=matcher))
+    pilot.optimize(ids("old", 1, 2, 3))
+    batch = [ids("e"), ids("a", 1, 9), *(ids(f"n{n}", 5, 6, n % 2 + 10) for n in range(8)), ids("s", 1, 2, scope="m")]
+    batch += [Request.from_ids(name, [7], "c") for name in ("c1", "c2")]
+    steps: list[int] = []
+    pilot.optimize_batch(batch, steps.append)
+    assert sum(steps) == len(batch) and min(steps) > 0 and len(steps) > 2
+
+
+def test_progress_comes_as_groups_are_planned() -> None:
+    contexts = [BatchContext(RequestId(str(n)), (n % 4, 10 + n), (1, 1)) for n in range(40)]
+    steps: list[int] = []
+    plan_shared_tokens(contexts, lambda block: block, whole=10, part=10, on_planned=steps.append)
+    assert sum(steps) == 40 and len(steps) == 4
+
+
+def test_a_batch_is_proposed_with_what_it_sends_itself_and_nothing_is_learnt() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(ids("old", 1, 2, 3))
+    before = pilot.snapshot()
+    batch = [ids("a", 9, 8, 5), ids("b", 7, 4, 2, 1), ids("c", 8, 9, 6), ids("d", 4, 1, 2), ids("e")]
+    planned = pilot.propose_batch(batch)
+    assert {e.request.request_id: e.plan.sent for e in planned} == {
+        "a": (8, 9, 5),
+        "b": (1, 2, 7, 4),
+        "c": (8, 9, 6),
+        "d": (1, 2, 4),
+        "e": (),
+    }
+    assert {str(e.request.request_id): e.plan.prefix_len for e in planned} == {"a": 0, "b": 2, "c": 2, "d": 2, "e": 0}
+    assert sorted(e.position for e in planned) == [0, 1, 2, 3, 4]
+    assert pilot.snapshot() == before
+
+
+def test_a_proposed_batch_inherits_from_its_own_earlier_requests() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(ids("old", 1, 2))
+    planned = pilot.propose_batch([ids("a", 1, 2, 3, 4), ids("b", 4, 3, 2, 1)])
+    assert [(e.plan.sent, e.plan.prefix_len) for e in planned] == [((1, 2, 3, 4), 2), ((1, 2, 3, 4), 4)]
+
+
+def test_a_proposed_batch_leaves_closed_routes_as_given() -> None:
+    pilot = ContextPilot(PilotConfig(gate=True))
+    planned = pilot.propose_batch([ids("a", 1, 2, 3), ids("b", 3, 2, 1)])
+    assert [(e.plan.sent, e.plan.order_annotation) for e in planned] == [((1, 2, 3), None), ((3, 2, 1), None)]
+
+
+def test_request_ids_of_a_proposed_batch_are_distinct() -> None:
+    with pytest.raises(InvalidRequestError, match="request_id"):
+        ContextPilot().propose_batch([ids("a", 1), ids("a", 2)])

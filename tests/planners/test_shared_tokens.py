@@ -13,7 +13,9 @@ from tests.properties.strategies import contexts
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request
 from prefixpilot.core import BatchContext, BlockId, RequestId
-from prefixpilot.planners.agglomerate import agglomerate
+from prefixpilot.errors import InvalidInputError
+from prefixpilot.planners import optimum
+from prefixpilot.planners.agglomerate import Merge, agglomerate, agglomerate_best
 from prefixpilot.planners.bound import spanning_forest_bound
 from prefixpilot.planners.inverted_file import InvertedFile
 from prefixpilot.planners.shared_tokens import plan_shared_tokens
@@ -150,6 +152,7 @@ def test_an_inverted_file_counts_shared_tokens() -> None:
     file = InvertedFile([np.array([0, 2]), np.array([2]), np.array([], dtype=np.int64)], np.array([5.0, 7.0, 3.0]))
     assert file.shared_tokens(0).tolist() == [8.0, 3.0, 0.0]
     assert file.shared_tokens(2).tolist() == [0.0, 0.0, 0.0]
+    assert file.shared_rows(slice(0, 3)).tolist() == [file.shared_tokens(i).tolist() for i in range(3)]
     assert [file.holders(b).tolist() for b in range(3)] == [[0], [], [0, 1]]
 
 
@@ -157,3 +160,40 @@ def test_an_inverted_file_counts_shared_tokens() -> None:
 def test_small_batches(count: int) -> None:
     assert [c.blocks for c in planned([[3, 1]] * count)] == [(3, 1)] * count
     assert spanning_forest_bound(batch_of([[3, 1]] * count)) == 0
+
+
+@given(st.lists(contexts, min_size=1, max_size=7))
+def test_the_optimum_is_that_of_the_readable_programme(many: list[list[BlockId]]) -> None:
+    assert optimum.most_saved_tokens(batch_of(many)) == most_saved_tokens(batch_of(many))
+
+
+def test_the_optimum_of_too_many_contexts_is_refused() -> None:
+    assert optimum.most_saved_tokens([]) == 0
+    with pytest.raises(InvalidInputError, match="has 17"):
+        optimum.most_saved_tokens(batch_of([[1]] * 17))
+
+
+@given(batches, st.sampled_from([1, 64]))
+def test_small_groups_are_never_worse_than_with_one_charge(many: list[list[BlockId]], page_size: int) -> None:
+    tokens = np.array([float(tokens_of(b)) for b in range(10)])
+    arrays = [np.array(sorted(c), dtype=np.int64) for c in many]
+
+    def saved(merges: list[Merge]) -> int:
+        return sum(int(tokens[list(m.common)].sum()) // page_size for m in merges)
+
+    if arrays:
+        assert saved(agglomerate_best(arrays, tokens, page_size)) >= saved(agglomerate(arrays, tokens, page_size))
+
+
+@given(st.lists(contexts, min_size=2, max_size=14))
+def test_each_merge_is_the_best_there_is(many: list[list[BlockId]]) -> None:
+    """Replays the merges against all pairs: plain Python, ties to the smallest first, then second group."""
+    tokens = np.array([float(tokens_of(b)) for b in range(10)])
+    groups: dict[int, frozenset[BlockId]] = {i: frozenset(c) for i, c in enumerate(many)}
+    merges = agglomerate([np.array(sorted(c), dtype=np.int64) for c in many], tokens, loss=0.0)
+    for merge in merges:
+        pairs = [(-sum(map(tokens_of, groups[i] & groups[j])), i, j) for i in groups for j in groups if i < j]
+        assert min(pairs)[1:] == merge[:2]
+        groups[merge.first] &= groups.pop(merge.second)
+        assert sorted(groups[merge.first], key=int) == list(merge.common)
+    assert not any(groups[i] & groups[j] for i in groups for j in groups if i < j)

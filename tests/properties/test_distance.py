@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.strategies import contexts
@@ -33,3 +34,12 @@ def test_distance_is_symmetric_and_bounded(first: list[BlockId], second: list[Bl
 def test_the_exact_form_agrees_with_floats(first: list[BlockId], second: list[BlockId], alpha: float) -> None:
     measured = overlap({block: i for i, block in enumerate(first)}, second)
     assert abs(float(measured.exact(alpha)) - measured.distance(alpha)) < 1e-8
+
+
+@pytest.mark.parametrize("k", [1, 40, 1000])
+def test_pairwise_of_long_contexts_in_opposite_order_and_of_a_block_that_all_hold(k: int) -> None:
+    many: list[list[BlockId]] = [[*range(k)], [*reversed(range(k))], [0]]
+    many += [[0, *range(k + i * 3, k + i * 3 + 3)] for i in range(40)]
+    matrix = pairwise_distances(many)
+    expected = [[0.0 if a is b else distance(a, b) for b in many] for a in many]
+    assert matrix.tolist() == expected

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.strategies import contexts
@@ -28,3 +31,13 @@ def test_linkage_of_any_matrix_with_many_ties(n: int, data: st.DataObject) -> No
     np.fill_diagonal(matrix, 0.0)
     expected = average_linkage_specification(matrix.tolist(), [1] * n)
     assert average_linkage(matrix, [1] * n) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_linkage_of_more_contexts_that_is_made_smaller_on_the_way(seed: int) -> None:
+    chance = random.Random(seed)
+    many: list[list[BlockId]] = [chance.sample(range(25), chance.randrange(1, 9)) for _ in range(70)]
+    matrix = pairwise_distances(many)
+    sizes = [chance.randrange(1, 4) for _ in many]
+    expected = average_linkage_specification(matrix.tolist(), sizes)
+    assert average_linkage(matrix, sizes) == expected

@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from tests.properties.strategies import retrieved
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Plan, Request, render_blocks
+from prefixpilot.annotations import estimate_annotation_tokens, order_annotation
 from prefixpilot.core import BlockId, ConversationId, RequestId, TenantId
 from prefixpilot.tails import POLICIES
 
@@ -20,6 +21,8 @@ configs = st.builds(
     schedule=st.sampled_from(["depth-first", "paper"]),
     tail=st.sampled_from(["adaptive", "adaptive", *POLICIES]),
     labels=st.sampled_from(["counted", "ids"]),
+    annotate=st.sampled_from(["all", 0, 1, 2, 5]),
+    gate=st.booleans(),
     normalization=st.sampled_from(["none", "whitespace", "unicode"]),
     max_contexts=st.sampled_from([1, 3, 100]),
     max_blocks=st.just(100),
@@ -59,7 +62,10 @@ class PilotMachine(RuleBasedStateMachine):
         assert (plan.request_id, plan.tenant, plan.scope) == (request.request_id, request.tenant, request.scope)
         assert sorted(plan.order) == list(range(len(request.blocks)))
         assert len(plan.labels) == len(request.blocks)
-        assert (plan.order_annotation is not None) == (list(plan.order) != sorted(plan.order))
+        moved = list(plan.order) != sorted(plan.order)
+        assert moved or plan.order_annotation is None
+        assert plan.order_annotation is not None or not moved or self.config.annotate != "all"
+        self.check_annotation(plan)
         history = self.history(request)
         standing = {b.label: b.block_id for p in history for b in p.blocks if b.location_annotation is None}
         for planned in plan.blocks:
@@ -73,6 +79,17 @@ class PilotMachine(RuleBasedStateMachine):
         if plan.turn:
             assert list(plan.order) == sorted(plan.order)
         assert 0 <= plan.prefix_len <= len(plan.sent)
+
+    def check_annotation(self, plan: Plan) -> None:
+        """It names the most relevant blocks, in their order, and says if there are more."""
+        texts = [b.location_annotation for b in plan.blocks if b.location_annotation]
+        texts += [plan.order_annotation] if plan.order_annotation else []
+        assert plan.annotation_tokens == sum(map(estimate_annotation_tokens, texts))
+        if plan.order_annotation is None:
+            return
+        labels = list(dict.fromkeys(plan.labels))
+        named = labels if self.config.annotate == "all" else labels[: self.config.annotate]
+        assert plan.order_annotation == order_annotation(named, rest=len(named) < len(labels))
 
     def history(self, request: Request) -> list[Plan]:
         if request.conversation_id is None:
@@ -111,6 +128,19 @@ class PilotMachine(RuleBasedStateMachine):
         assert list(given.order) == sorted(given.order)
         assert len(given.sent) == len(ids) and given.order_annotation is None
         assert Counter(given.sent) == Counter(b.block_id for b in first.blocks)
+        assert self.pilot.snapshot() == before
+
+    @rule(many=st.lists(st.tuples(retrieved, tenants, scopes), max_size=6))
+    def proposing_a_batch_changes_nothing(self, many: list[tuple[list[BlockId], TenantId, str]]) -> None:
+        before = self.pilot.snapshot()
+        requests = [self.request(ids, tenant, scope, None) for ids, tenant, scope in many]
+        planned = self.pilot.propose_batch(requests)
+        assert sorted(entry.position for entry in planned) == list(range(len(requests)))
+        assert planned == self.pilot.propose_batch(requests)
+        for entry in planned:
+            assert entry.request is requests[entry.position]
+            if not self.config.gate:
+                self.check(entry.request, entry.plan)
         assert self.pilot.snapshot() == before
 
     @rule(plan=plans)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from prefixpilot import ContextPilot, Plan, Request
+from prefixpilot import ContextPilot, Plan, PlannedRequest, Request
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.app import ProxyApp
@@ -68,10 +68,10 @@ class Desk:
         *,
         mode: str | None = None,
         key: str | None = None,
-        reply: str | None = "ok",
+        reply: str | dict[str, Any] | None = "ok",
         request_id: str | None = None,
     ) -> Sent:
-        """Send one request; the engine answers ``reply``, or an error for ``None``."""
+        """Send one request; the engine answers ``reply`` (a text or a message), or an error for ``None``."""
         given = {
             b"x-prefixpilot-conversation": conversation,
             b"x-prefixpilot-mode": mode,
@@ -82,7 +82,7 @@ class Desk:
         forward = self.app.pipeline.prepare(Call(headers, json.dumps(body).encode()))
         if forward.observed:
             observation = self.app.pipeline.observe(forward, 200 if reply is not None else 500, "application/json", "")
-            message = {"role": "assistant", "content": reply}
+            message = reply if isinstance(reply, dict) else {"role": "assistant", "content": reply}
             choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
             observation.feed(json.dumps({"choices": choices} if reply is not None else {"error": {}}).encode())
             observation.finish()
@@ -152,6 +152,10 @@ class FailingPilot:
     def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
         self._check("as_given")
         return self.pilot.as_given(request, record)
+
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+        self._check("propose_batch")
+        return self.pilot.propose_batch(requests)
 
     def learn(self, plan: Plan) -> None:
         self._check("learn")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from prefixpilot import ContextPilot
+from prefixpilot.prompts.source import ChatSource
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.ledger import Ledger
@@ -30,8 +31,8 @@ class FailingLedger(Ledger):
     def find_retry(self, *args: Any) -> Any:
         return self._unless("find_retry", super().find_retry, *args)
 
-    def record(self, *args: Any) -> None:
-        self._unless("record", super().record, *args)
+    def record(self, *args: Any) -> Any:
+        return self._unless("record", super().record, *args)
 
     def _unless(self, name: str, method: Any, *args: Any, **more: Any) -> Any:
         if name in self.failing:
@@ -104,10 +105,10 @@ def test_a_later_turn_keeps_its_history_when_planning_fails(mode: str) -> None:
 def test_a_later_turn_keeps_its_history_when_placing_fails() -> None:
     faults: list[bool] = []
 
-    def place(request: Any, *args: Any) -> Any:
+    def place(source: ChatSource, *args: Any) -> bytes:
         if faults:
             raise InjectedError("place")
-        return request.render(*args)
+        return source.with_texts(*args)
 
     desk = Desk(place=place)
     first = desk.ask(chat(TURN_1, ["A", "B"]), "c")

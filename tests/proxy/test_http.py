@@ -100,9 +100,9 @@ def test_the_engine_may_be_given_with_or_without_v1(engine: SimulatedEngine, pat
     "body",
     [
         b'{ "model":"m",  "messages": [{"role":"user","content":"\\u00e9"}] ,"x":1.0}',
-        b"no json, context_blocks or not",
+        b"no json at all",
         b'["context_blocks"]',
-        b'{"messages": [], "temperature": NaN, "context_blocks": ["A"]}',
+        b'{"messages": [], "temperature": NaN}',
     ],
 )
 def test_a_chat_request_without_blocks_keeps_its_bytes(
@@ -121,10 +121,11 @@ def test_the_request_id_is_the_clients_or_ours(engine: SimulatedEngine, proxy: R
     theirs = post_chat(proxy.url, body, X_Request_Id="mine-1")
     assert engine.chats[-1].header("x-request-id") == "mine-1"
     assert json.loads(theirs.header("x-prefixpilot-plan") or "")["request_id"] == "mine-1"
-    ours = post_chat(proxy.url, body)
-    made = json.loads(ours.header("x-prefixpilot-plan") or "")["request_id"]
-    assert engine.chats[-1].header("x-request-id") == made
-    assert made != "mine-1"
+    for headers in ({}, {"X_Request_Id": " "}):
+        ours = post_chat(proxy.url, body, **headers)
+        made = json.loads(ours.header("x-prefixpilot-plan") or "")["request_id"]
+        assert engine.chats[-1].header("x-request-id") == made
+        assert made.strip() not in ("", "mine-1")
 
 
 def test_a_gzipped_body_with_blocks_is_planned(engine: SimulatedEngine, proxy: RunningProxy) -> None:
@@ -157,7 +158,8 @@ def test_a_clients_mistake_is_a_400_that_names_it(
 
 def test_a_body_over_the_bound_is_a_413(engine: SimulatedEngine) -> None:
     with serve_in_thread(ProxySettings(engine.base_url, port=0, max_body_bytes=1000)) as proxy:
-        assert post_chat(proxy.url, chat([user("Q" * 1000)])).status == 413
+        assert post_chat(proxy.url, chat([user("Q" * 1000)], ["A"])).status == 413
+        assert post_chat(proxy.url, chat([user("Q" * 1000)]), X_PrefixPilot_Conversation="c").status == 413
         assert fetch(proxy.url, "POST", "/v1/files", b"x" * 5000).status == 200
 
 

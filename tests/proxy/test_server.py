@@ -78,4 +78,25 @@ def test_a_request_that_does_not_end_does_not_hold_the_proxy_up(engine: Simulate
     assert not proxy.running
 
 
+def test_what_the_end_cuts_off_is_told_so(engine: SimulatedEngine) -> None:
+    engine.delay_s = 60
+    command = [sys.executable, "-c", SERVE.replace("drain_timeout=2", "drain_timeout=1"), engine.base_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            url = process.stdout.readline().strip()
+            answers: list[Answer] = []
+            asking = threading.Thread(target=lambda: answers.append(post_chat(url, _BODY)))
+            asking.start()
+            assert engine.wait_for_requests(1)
+            process.terminate()
+            asking.join(10)
+            assert process.wait(10) == 0
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+    assert [(answer.status, answer.json()["error"]["code"]) for answer in answers] == [(503, "ending")]
+
+
 _BODY: dict[str, Any] = chat([user("Q?")], ["A"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from prefixpilot.blocks import estimate_tokens
+from prefixpilot.annotations import Templates, estimate_annotation_tokens
 from prefixpilot.config import PilotConfig
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import BlockId, ConversationId, Plan, Request, RequestId
@@ -45,7 +45,8 @@ class ReplayReport:
         multi_turn: whether sessions were conversations.
         cache_tokens: capacity of the cache; ``None`` for no bound.
         result: tokens of every request, in the order sent. Measured on the modelled cache, not on an engine.
-        annotation_tokens: estimated tokens of all annotations, each counted in the turn that it was made for.
+        annotation_tokens: tokens of all annotations (``Plan.annotation_tokens``), each counted in the turn that it was
+            made for.
         sent: parallel to ``result.accesses``.
     """
 
@@ -56,6 +57,16 @@ class ReplayReport:
     result: ReplayResult
     annotation_tokens: int
     sent: tuple[SentRequest, ...]
+
+    @property
+    def net_cached_tokens(self) -> int:
+        """Cached tokens less those of the annotations; may be negative."""
+        return self.result.cached_tokens - self.annotation_tokens
+
+    @property
+    def net_hit_rate(self) -> float:
+        """Net cached tokens as a share of the total."""
+        return self.net_cached_tokens / self.result.total_tokens if self.result.total_tokens else 0.0
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -97,10 +108,11 @@ def simulate(
         raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
     if multi_turn:
         workload = workload.as_conversations()
-    prompts = _Prompts()
+    config = config or PilotConfig()
+    prompts = _Prompts(config.templates)
     accesses: list[Access] = []
     sent = []
-    for step in _steps(workload, mode, cache.capacity_tokens, config or PilotConfig()):
+    for step in _steps(workload, mode, cache.capacity_tokens, config):
         accesses.append(cache.access(prompts.of(step.plan, step.entry.request.conversation_id)))
         sent.append(_sent(step))
         on_request()
@@ -151,15 +163,15 @@ class _Records:
 class _Prompts:
     """Makes prompts of plans, and keeps the history of each conversation."""
 
-    def __init__(self) -> None:
+    def __init__(self, templates: Templates) -> None:
+        self._templates = templates
         self._history: dict[ConversationId, list[Segment]] = {}
         self.annotation_tokens = 0
 
     def of(self, plan: Plan, conversation: ConversationId | None) -> list[Segment]:
         """The prompt of a plan. O(its length)."""
-        turn = _segments(plan)
-        annotations = [segment for segment in turn if isinstance(segment.key, _Annotation)]
-        self.annotation_tokens += sum(segment.tokens for segment in annotations)
+        turn = _segments(plan, self._templates)
+        self.annotation_tokens += plan.annotation_tokens
         if conversation is None:
             return [segment for segment in turn if not isinstance(segment.key, _Annotation)]
         history = self._history.setdefault(conversation, [])
@@ -176,21 +188,21 @@ class _Block(NamedTuple):
     block_id: BlockId
 
 
-def _segments(plan: Plan) -> list[Segment]:
+def _segments(plan: Plan, templates: Templates) -> list[Segment]:
     """A turn as sent: blocks, location annotations in their places, the order annotation last."""
     segments = []
     for block in plan.blocks:
         if block.location_annotation is None:
             segments.append(Segment(_Block(plan.scope, block.block_id), block.tokens))
         else:
-            segments.append(_annotation(block.location_annotation))
+            segments.append(_annotation(block.location_annotation, templates))
     if plan.order_annotation is not None:
-        segments.append(_annotation(plan.order_annotation))
+        segments.append(_annotation(plan.order_annotation, templates))
     return segments
 
 
-def _annotation(text: str) -> Segment:
-    return Segment(_Annotation(text), estimate_tokens(text))
+def _annotation(text: str, templates: Templates) -> Segment:
+    return Segment(_Annotation(text), estimate_annotation_tokens(text, templates))
 
 
 def _sent(step: _Step) -> SentRequest:

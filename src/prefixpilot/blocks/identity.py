@@ -12,9 +12,9 @@ _DIGEST_BYTES = 16
 
 
 def rendered_text(block: ContextBlock) -> str:
-    """The block's text as it stands in a prompt, without its label. Only for blocks that have a text."""
-    text = block.text or ""
-    return text if block.title is None else f"{block.title}\n{text}"
+    """What stands behind the block's label in a prompt: a line break and the text, or a space, the title and that."""
+    text = f"\n{block.text or ''}"
+    return text if block.title is None else f" {block.title}{text}"
 
 
 def normalize(text: str, normalization: Normalization) -> str:

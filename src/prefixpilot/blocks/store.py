@@ -105,7 +105,12 @@ class BlockStore:
     def _length(self, block: ContextBlock) -> int:
         if block.tokens is not None:
             return block.tokens
-        return 1 if block.text is None else self._count(rendered_text(block))
+        if block.text is None:
+            return 1
+        tokens = self._count(rendered_text(block)[1:])  # without what parts it from the label
+        if type(tokens) is not int or tokens < 0:
+            raise ConfigError("count_tokens", f"returned {tokens!r}", "return an int of 0 or more")
+        return tokens
 
 
 def _stored(block_id: BlockId, block: ContextBlock, tokens: int, first_seen: int) -> StoredBlock:

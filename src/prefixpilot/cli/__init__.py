@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import NoReturn
 
 from prefixpilot import __version__
-from prefixpilot.errors import InvalidInputError, MissingExtraError
+from prefixpilot.errors import ConfigError, InvalidInputError, MissingExtraError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -60,8 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, or 2 for bad input with its reason on one line of stderr."""
     args = build_parser().parse_args(argv)
     try:
-        status = int(args.run(args))
-        sys.stdout.flush()
+        if sys.stdout is None:
+            raise ConfigError("stdout", "is closed", "open it, if only to /dev/null")
+        with _ended_by_signals():
+            status = int(args.run(args))
+            sys.stdout.flush()
     except (InvalidInputError, MissingExtraError) as error:
         reason = str(error).replace("\n", "\\n")
         print(f"prefixpilot {args.command}: {reason}", file=sys.stderr)
@@ -69,9 +76,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return BROKEN_PIPE
+    except OSError as error:  # files name themselves; what is left is our own output
+        _discard_stdout()
+        with suppress(OSError):
+            print(f"prefixpilot {args.command}: {error.strerror or error}; stdout must be writable", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command the way Ctrl-C does, so that it leaves nothing half-written behind.
+
+    A server puts its own handlers in their place.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _discard_stdout() -> None:

@@ -73,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _bars(stack: ExitStack) -> Progress:
     """A progress bar per mode on stderr, on a terminal only."""
-    shown: dict[str, Callable[[], object]] = {}
+    shown: dict[str, Callable[[int], object]] = {}
 
     def advance(mode: str, done: int, total: int) -> None:
         if mode not in shown:
             shown[mode] = stack.enter_context(progress(f"mode {mode}", total))
-        shown[mode]()
+        shown[mode](1)
 
     return advance

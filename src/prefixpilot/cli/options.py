@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from prefixpilot.config import PilotConfig, Planner, Schedule
+from prefixpilot.config import Annotate, PilotConfig, Planner, Schedule
 
 TRACE_FORMATS = """\
 TRACE is one of, compressed with gzip or not:
@@ -45,10 +45,56 @@ def add_planner(parser: argparse.ArgumentParser) -> None:
         "(default %(default)s)",
     )
 
+    add_limits(parser)
+
+
+def add_gate(parser: argparse.ArgumentParser) -> None:
+    """Add the gate of single requests."""
+    parser.add_argument(
+        "--gate",
+        action="store_true",
+        help="leave requests as they are (given order, no annotation) while ordering does not pay for its annotations; "
+        "not where all are planned together",
+    )
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add what may be done to a request."""
+    parser.add_argument(
+        "--annotate",
+        type=_annotate,
+        default=PilotConfig().annotate,
+        metavar="N|all",
+        help="after the blocks, name at most the N most relevant ones in their order; a label costs 6 to 7 tokens "
+        "(default %(default)s)",
+    )
+    parser.add_argument(
+        "--max-displacement",
+        type=_count,
+        metavar="N",
+        help="move no block by more than N places from its retriever rank (default: no bound)",
+    )
+
 
 def pilot_config(args: argparse.Namespace) -> PilotConfig:
     """The planner's settings from the arguments."""
-    return PilotConfig(planner=args.planner, schedule=args.schedule)
+    return PilotConfig(
+        planner=args.planner,
+        schedule=args.schedule,
+        annotate=args.annotate,
+        max_displacement=args.max_displacement,
+        page_size=args.page_size or 1,
+    )
+
+
+def _annotate(text: str) -> Annotate:
+    return "all" if text == "all" else _count(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an int of 0 or more")
+    return int(text)
 
 
 def positive_int(text: str) -> int:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config
-from prefixpilot.cli.outputs import STDOUT, open_output, print_summary, summary_stream, table
-from prefixpilot.errors import ConfigError
+from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config, positive_int
+from prefixpilot.cli.outputs import (
+    STDOUT,
+    bound_row,
+    check_distinct,
+    open_outputs,
+    print_summary,
+    summary_stream,
+    table,
+)
 
 if TYPE_CHECKING:
     from prefixpilot.core import Plan, PlannedRequest
@@ -32,7 +38,9 @@ What is written, one line a request IN EXECUTION ORDER (send them in this order)
   for Batch      the same Batch lines, ready to run: blocks rendered in front of the newest user message, context_blocks
                  removed, custom_ids and everything else as they were
 
-A summary follows: on stdout if the plan goes to a file (-o), else on stderr; with --json it is one JSON object.
+A summary follows: on stdout if the plan goes to a file (-o), else on stderr; with --json it is one JSON object. It has
+the bound that no order and no schedule of these requests exceeds, in a cache of any size (loose: none need reach it);
+not for more than 20,000 requests and not with --multi-turn (null in JSON).
 
 examples:
   prefixpilot plan batch.jsonl -o planned.jsonl
@@ -63,6 +71,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_planner(parser)
     parser.add_argument(
+        "--page-size",
+        type=positive_int,
+        metavar="N",
+        help="tokens of a page of the engine's cache: a shared prefix counts in whole pages (default 1)",
+    )
+    parser.add_argument(
         "--save-index", metavar="FILE", help="write the index too, for `serve --index FILE` (JSON; compressed if .gz)"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
@@ -70,28 +84,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Plan a workload. Returns the exit status."""
+    from prefixpilot.bench.bound import workload_bound
     from prefixpilot.cli.progress import progress
     from prefixpilot.pilot import ContextPilot
     from prefixpilot.workloads import read_workload
 
-    if args.save_index is not None and args.save_index == args.output:
-        raise ConfigError("--save-index", f"is {args.save_index} like the plan", "give them different files")
+    check_distinct(args.trace, output=args.output, save_index=args.save_index)
     workload = read_workload(args.trace)
     if args.multi_turn:
         workload = workload.as_conversations()
-    with ExitStack() as files:
-        out = files.enter_context(open_output(args.output))
-        index = None if args.save_index is None else files.enter_context(open_output(args.save_index))
+    paths = [args.output] if args.save_index is None else [args.output, args.save_index]
+    with open_outputs(*paths) as (out, *index):
         pilot = ContextPilot(pilot_config(args))
         with progress("planning", len(workload.requests)) as advance:
-            schedule = pilot.optimize_batch([entry.request for entry in workload.requests])
-            for planned in schedule:
-                out.write_line(plan_line(workload.requests[planned.position], planned.plan))
-                advance()
-        if index is not None:
-            index.write_line(pilot.snapshot())
-    summary = summarize(workload, schedule)
-    text = json.dumps(summary) if args.json else _text(summary)
+            schedule = pilot.optimize_batch([entry.request for entry in workload.requests], advance)
+        for planned in schedule:
+            out.write_line(plan_line(workload.requests[planned.position], planned.plan))
+        for snapshot in index:
+            snapshot.write_line(pilot.snapshot())
+    summary = summarize(workload, schedule, None if args.multi_turn else workload_bound(workload))
+    text = json.dumps(summary) if args.json else _text(summary, args.multi_turn)
     print_summary(text, summary_stream(args.output, args.save_index))
     return 0
 
@@ -113,27 +125,35 @@ def plan_line(entry: WorkloadRequest, plan: Plan) -> dict[str, Any]:
     return line
 
 
-def summarize(workload: Workload, schedule: Sequence[PlannedRequest]) -> dict[str, Any]:
+def summarize(workload: Workload, schedule: Sequence[PlannedRequest], bound: int | None) -> dict[str, Any]:
     """Figures of a plan, as ``--json`` prints them.
 
     What is cached is predicted for first turns only, under a cache that keeps all that is still needed.
     """
     plans = [planned.plan for planned in schedule]
     predicted = [plan for plan in plans if plan.predicted_cached_tokens is not None]
+    block_tokens = sum(block.tokens for plan in plans for block in plan.blocks)
+    cached = sum(plan.predicted_cached_tokens or 0 for plan in predicted)
+    annotations = sum(plan.annotation_tokens for plan in plans)
     return {
         "workload": workload.name,
         "requests": len(plans),
         "requests_with_blocks": sum(bool(plan.blocks) for plan in plans),
-        "requests_reordered": sum(plan.order_annotation is not None for plan in plans),
+        "requests_reordered": sum(list(plan.order) != sorted(plan.order) for plan in plans),
         "blocks": sum(len(plan.blocks) for plan in plans),
         "blocks_replaced": sum(len(plan.blocks) - len(plan.sent) for plan in plans),
-        "block_tokens": sum(block.tokens for plan in plans for block in plan.blocks),
-        "predicted_cached_tokens": sum(plan.predicted_cached_tokens or 0 for plan in predicted),
+        "block_tokens": block_tokens,
+        "predicted_cached_tokens": cached,
         "predicted_for_requests": len(predicted),
+        "predicted_hit_rate": cached / max(1, block_tokens),
+        "annotation_tokens": annotations,
+        "net_cached_tokens": cached - annotations,
+        "bound_tokens": bound,
+        "bound_hit_rate": None if bound is None else bound / max(1, block_tokens),
     }
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _text(summary: dict[str, Any], multi_turn: bool) -> str:
     predicted_for = f"predicted, for {summary['predicted_for_requests']:,} requests"
     return table(
         [
@@ -143,5 +163,13 @@ def _text(summary: dict[str, Any]) -> str:
             ("reordered", f"{summary['requests_reordered']:,} requests"),
             ("replaced", f"{summary['blocks_replaced']:,} blocks that stand in full earlier in the prompt"),
             ("cached", f"{summary['predicted_cached_tokens']:,} tokens ({predicted_for})"),
+            ("hit rate", f"{summary['predicted_hit_rate']:.4f} of the blocks' tokens (predicted)"),
+            ("annotations", f"{summary['annotation_tokens']:,} tokens (estimated)"),
+            ("net cached", f"{summary['net_cached_tokens']:,} tokens, annotations taken off"),
+            bound_row(
+                summary["bound_tokens"],
+                summary["block_tokens"],
+                "with --multi-turn" if multi_turn else "over 20,000 requests",
+            ),
         ]
     )

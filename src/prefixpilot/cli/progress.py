@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], object]]:
-    """Within the block, a bar over ``total`` steps; call what it gives after each step."""
+def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Within the block, a bar over ``total`` steps; call what it gives after each, with how many."""
     from tqdm import tqdm
 
     with tqdm(total=total, desc=what, unit=" requests", disable=None, leave=False) as bar:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from prefixpilot.cli.options import TRACE_FORMATS, add_planner, add_trace, pilot_config, positive_int
-from prefixpilot.cli.outputs import open_output, print_summary, summary_stream, table
+from prefixpilot.cli.options import TRACE_FORMATS, add_gate, add_planner, add_trace, pilot_config, positive_int
+from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
 
 if TYPE_CHECKING:
     from prefixpilot.bench import ReplayReport
@@ -28,10 +28,12 @@ Modes:
   online    requests are planned one by one as they arrive, knowing nothing of later ones: what `serve` does
   offline   all requests are planned together and sent in the planned order: what `plan` does
 
-The report gives total, cached and prefilled tokens, the hit rate (cached / total), and the hit rate over time in about
-20 windows of equally many requests. Annotations are counted apart (estimated); with --multi-turn they are part of the
-prompt, as is the history of each conversation. It goes to stdout (to stderr with --emit -); with --json it
-is one JSON object.
+The report gives total, cached and prefilled tokens, the hit rate (cached / total), the net hit rate (what the
+annotations cost taken off the cached tokens; estimated), and the hit rate over time in about 20 windows of equally many
+requests. With --multi-turn annotations are part of the prompt, as is the history of each conversation. Beside the hit
+rate stands the bound that no order and no schedule exceeds, in a cache of any size (it is loose: none need reach it);
+not for more than 20,000 requests and not with --multi-turn. The report goes to stdout (to stderr with --emit -); with
+--json it is one JSON object, null for what was not computed.
 --emit writes what was sent in full, one line a request in the order sent: {{"request_id": "r1", "blocks": [4, 9, 17]}}
 
 examples:
@@ -68,11 +70,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how requests are planned (default %(default)s)",
     )
     add_planner(parser)
+    add_gate(parser)
     parser.add_argument(
         "--page-size",
         type=positive_int,
         metavar="N",
-        help="model pages of N tokens, of which only full ones hit, as vLLM (default: token by token, as SGLang)",
+        help="model pages of N tokens, of which only full ones hit, as vLLM, and plan in whole pages with --mode "
+        "offline (default: token by token, as SGLang)",
     )
     parser.add_argument(
         "--policy", choices=("lru", "lfu", "fifo"), default="lru", help="what is evicted first (default %(default)s)"
@@ -84,30 +88,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Replay a workload. Returns the exit status."""
     from prefixpilot.bench import simulate
+    from prefixpilot.bench.bound import workload_bound
     from prefixpilot.cli.progress import progress
     from prefixpilot.workloads import read_workload
 
     cache = _cache(args)
+    check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
-    with nullcontext() if args.emit is None else open_output(args.emit) as out:
+    with open_outputs(*([] if args.emit is None else [args.emit])) as emit:
         with progress("replaying", len(workload.requests)) as advance:
             report = simulate(
                 workload,
                 args.mode,
                 cache,
                 multi_turn=args.multi_turn,
-                config=pilot_config(args),
-                on_request=advance,
+                config=replace(pilot_config(args), gate=args.gate),
+                on_request=lambda: advance(1),
             )
-        if out is not None:
+        for out in emit:
             for sent in report.sent:
                 out.write_line({"request_id": sent.request_id, "blocks": list(sent.blocks)})
-    text = json.dumps(as_json(report)) if args.json else _text(report)
+    bound = None if args.multi_turn else workload_bound(workload)
+    text = json.dumps(as_json(report, bound)) if args.json else _text(report, bound)
     print_summary(text, summary_stream(args.emit))
     return 0
 
 
-def as_json(report: ReplayReport) -> dict[str, Any]:
+def as_json(report: ReplayReport, bound: int | None) -> dict[str, Any]:
     """The report as ``--json`` prints it."""
     result = report.result
     return {
@@ -122,6 +129,10 @@ def as_json(report: ReplayReport) -> dict[str, Any]:
         "evicted_tokens": result.evicted_tokens,
         "hit_rate": result.hit_rate,
         "annotation_tokens": report.annotation_tokens,
+        "net_cached_tokens": report.net_cached_tokens,
+        "net_hit_rate": report.net_hit_rate,
+        "bound_tokens": bound,
+        "bound_hit_rate": None if bound is None else bound / max(1, result.total_tokens),
         "windows": [
             {
                 "first": window.first,
@@ -135,7 +146,7 @@ def as_json(report: ReplayReport) -> dict[str, Any]:
     }
 
 
-def _text(report: ReplayReport) -> str:
+def _text(report: ReplayReport, bound: int | None) -> str:
     result = report.result
     sessions = "sessions are conversations" if report.multi_turn else "requests are independent"
     place = "in" if report.multi_turn else "not in"
@@ -148,6 +159,8 @@ def _text(report: ReplayReport) -> str:
         ("prefilled", f"{result.prefilled_tokens:,} tokens"),
         ("hit rate", f"{result.hit_rate:.4f}"),
         ("annotations", f"{report.annotation_tokens:,} tokens (estimated; {place} the total)"),
+        ("net hit rate", f"{report.net_hit_rate:.4f}, annotations taken off"),
+        bound_row(bound, result.total_tokens, "with --multi-turn" if report.multi_turn else "over 20,000 requests"),
     ]
     windows = [
         (f"{window.first + 1:,}-{window.first + window.requests:,}", f"{window.hit_rate:.4f}")

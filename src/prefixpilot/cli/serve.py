@@ -16,6 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from prefixpilot import ContextPilot, PilotConfig
+from prefixpilot.cli.options import add_gate, add_limits
 from prefixpilot.cli.ready import ready_text
 from prefixpilot.errors import ConfigError, EngineError, InvalidInputError
 
@@ -71,7 +73,7 @@ examples:
 then:
   point the client's base URL at http://127.0.0.1:8765/v1 and add `context_blocks` to the body, a list of strings or of
   {"text", "id", "title"}. Headers: X-PrefixPilot-Conversation: ID (documents of earlier turns are not sent twice),
-  X-PrefixPilot-Mode: on|off. GET /healthz, /readyz, /metrics.
+  X-PrefixPilot-Mode: on|off, X-PrefixPilot-Max-Displacement: N. GET /healthz, /readyz, /metrics.
 
 exit status: 0 ended by a signal, 1 the engine failed, 2 bad input (the reason is one line on stderr)
 """
@@ -110,6 +112,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=int,
         metavar="N",
         help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
+    )
+    parser.add_argument(
+        "--max-request-blocks",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
+    )
+    add_limits(parser)
+    add_gate(parser)
+    parser.add_argument(
+        "--admission-window-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="under concurrency, hold requests for at most so long and plan them as one batch (default 0: off)",
     )
     embedded = parser.add_argument_group("only with --engine embedded")
     embedded.add_argument(
@@ -160,7 +178,7 @@ def _serve(args: argparse.Namespace) -> None:
 
     _check_embedded_options(args)
     settings = _settings(args, NOT_YET if args.engine == EMBEDDED else args.engine)
-    pilot = None if args.index is None else load_index(args.index, args.cache_tokens)
+    pilot = _pilot(args, settings)
     _check_port_is_free(args.host, args.port)
     with contextlib.ExitStack() as stack:
         engine = None
@@ -184,7 +202,15 @@ def _check_embedded_options(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
     from prefixpilot.proxy import ProxySettings
 
-    return ProxySettings(engine=engine, host=args.host, port=args.port, mode=args.mode, cache_tokens=args.cache_tokens)
+    return ProxySettings(
+        engine=engine,
+        host=args.host,
+        port=args.port,
+        mode=args.mode,
+        cache_tokens=args.cache_tokens,
+        max_request_blocks=args.max_request_blocks,
+        admission_window_ms=args.admission_window_ms,
+    )
 
 
 def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
@@ -195,7 +221,12 @@ def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
     return EmbeddedEngine(resolve_model(args.model), context_tokens=context, threads=args.threads)
 
 
-def load_index(path: Path, cache_tokens: int | None) -> ContextPilot:
+def _pilot(args: argparse.Namespace, settings: ProxySettings) -> ContextPilot:
+    config = replace(settings.pilot, annotate=args.annotate, gate=args.gate, max_displacement=args.max_displacement)
+    return ContextPilot(config) if args.index is None else load_index(args.index, config)
+
+
+def load_index(path: Path, config: PilotConfig) -> ContextPilot:
     """A pilot that starts with the snapshot in ``path``, JSON or gzipped JSON.
 
     Raises:
@@ -216,7 +247,7 @@ def load_index(path: Path, cache_tokens: int | None) -> ContextPilot:
         raise ConfigError("--index", f"{path} is not JSON ({error})", remedy) from None
     if not isinstance(snapshot, dict):
         raise ConfigError("--index", f"{path} holds no JSON object", remedy)
-    pilot = ContextPilot(PilotConfig(cache_tokens=cache_tokens))
+    pilot = ContextPilot(config)
     try:
         pilot.restore(snapshot)
     except InvalidInputError as error:

@@ -3,47 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixpilot.core import BlockId
 
+_CHUNK: Final = 1 << 16
+"""Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""
+_POPULAR: Final = 16
+"""A block that at least one in so many contexts hold is counted for all contexts at once, others holder by holder."""
+
+Ints: TypeAlias = NDArray[np.int64]
+
 
 def pairwise_distances(contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001) -> NDArray[np.float64]:
     """Distances between contexts of distinct blocks, as a symmetric ``(n, n)`` matrix with a zero diagonal.
 
-    Works row by row through an inverted file (block -> contexts that hold it), so that time is O(n^2 + pairs of
-    holders summed over blocks) and memory beside the result is O(total blocks).
+    Counts shared blocks and displacements exactly, through an inverted file (block -> contexts that hold it, and
+    where), some rows at a time. O(n^2 + pairs of holders summed over blocks) time; memory beside the result is O(total
+    blocks + 16 n k) for contexts of k blocks.
     """
     n = len(contexts)
-    holders, positions = _inverted_file(contexts)
-    lengths = np.array([len(context) for context in contexts], dtype=np.int64)
-    result = np.ones((n, n), dtype=np.float64)
-    for row, context in enumerate(contexts):
-        if not context:
-            continue
-        columns = np.concatenate([holders[block] for block in context])
-        moved = np.concatenate([np.abs(positions[block] - place) for place, block in enumerate(context)])
-        shared = np.bincount(columns, minlength=n)
-        displacement = np.bincount(columns, weights=moved, minlength=n)
-        hit = np.flatnonzero(shared)
-        longest = np.maximum(lengths[row], lengths[hit])
-        result[row, hit] = 1.0 - shared[hit] / longest + alpha * (displacement[hit] / shared[hit])
+    result = np.empty((n, n), dtype=np.float64)
+    counts = _Overlaps(contexts)
+    lengths = counts.lengths.astype(np.float64)
+    step = max(1, _CHUNK // max(n, 1))
+    for first in range(0, n, step):
+        rows = slice(first, min(first + step, n))
+        sums = counts.of(rows)
+        hit = np.flatnonzero(sums > 0)
+        result[rows] = 1.0
+        shared = np.floor(sums[hit] / counts.unit)
+        displacement = sums[hit] - shared * counts.unit
+        longest = np.maximum(lengths[rows, None], lengths).ravel()[hit]
+        result[rows].reshape(-1)[hit] = 1.0 - shared / longest + alpha * (displacement / shared)
     np.fill_diagonal(result, 0.0)
     return result
 
 
-def _inverted_file(
-    contexts: Sequence[Sequence[BlockId]],
-) -> tuple[dict[BlockId, NDArray[np.int64]], dict[BlockId, NDArray[np.int64]]]:
-    holders: dict[BlockId, list[int]] = {}
-    positions: dict[BlockId, list[int]] = {}
-    for row, context in enumerate(contexts):
-        for position, block in enumerate(context):
-            holders.setdefault(block, []).append(row)
-            positions.setdefault(block, []).append(position)
-    return (
-        {block: np.array(rows, dtype=np.int64) for block, rows in holders.items()},
-        {block: np.array(places, dtype=np.int64) for block, places in positions.items()},
-    )
+class _Overlaps:
+    """Shared blocks and displacements between some contexts and all: sums of ``unit + displacement``, that hold both.
+
+    Attributes:
+        unit: more than all displacements of one pair together.
+        ends: the blocks of context i are ``ends[i - 1]`` to ``ends[i]`` of ``blocks`` and ``places``.
+        holders, held_at: of each block in turn, the contexts that hold it and where; block b has ``count[b]`` of them,
+            from ``start[b]`` on.
+        table: ``(popular blocks, n)``, places, negative where a context does not hold the block.
+        row_of: the row of each block in the table; -1 for those that are not popular.
+    """
+
+    def __init__(self, contexts: Sequence[Sequence[BlockId]]) -> None:
+        self.n = len(contexts)
+        self.lengths = np.array([len(c) for c in contexts], dtype=np.int64)
+        longest = int(self.lengths.max(initial=0))
+        self.unit = longest**2 + 1
+        number: dict[BlockId, int] = {}
+        total = int(self.lengths.sum())
+        flat = (number.setdefault(b, len(number)) for b in chain.from_iterable(contexts))
+        self.blocks = np.fromiter(flat, dtype=np.int64, count=total)
+        self.ends = np.concatenate([[0], np.cumsum(self.lengths)])
+        owner = np.repeat(np.arange(self.n), self.lengths)
+        self.places = np.arange(total) - self.ends[owner]
+        order = np.argsort(self.blocks, kind="stable")
+        self.holders, self.held_at = owner[order], self.places[order]
+        self.count = np.bincount(self.blocks, minlength=len(number))
+        self.start = np.cumsum(self.count) - self.count
+        popular = np.flatnonzero(self.count * _POPULAR >= self.n)
+        self.row_of = np.full(len(number), -1)
+        self.row_of[popular] = np.arange(len(popular))
+        in_table = self.row_of[self.blocks] >= 0
+        smallest = np.min_scalar_type(-self.unit * (longest + 1))
+        self.table = np.full((len(popular), self.n), -1, dtype=smallest)
+        self.table[self.row_of[self.blocks[in_table]], owner[in_table]] = self.places[in_table]
+
+    def of(self, rows: slice) -> NDArray[np.float64]:
+        """The sums of rows with all contexts, flattened. Whole numbers, exact below 2^53."""
+        own = slice(self.ends[rows.start], self.ends[rows.stop])
+        row = np.repeat(np.arange(rows.stop - rows.start), self.lengths[rows])
+        blocks, places = self.blocks[own], self.places[own]
+        popular = self.row_of[blocks] >= 0
+        rare = ~popular
+        sums = self._rare(row[rare], blocks[rare], places[rare], rows.stop - rows.start)
+        by_row = sums.reshape(-1, self.n)
+        for r in np.unique(row[popular]):
+            chosen = popular & (row == r)
+            held = self.table[self.row_of[blocks[chosen]]]
+            terms = np.abs(held - places[chosen, None].astype(held.dtype))
+            terms += held.dtype.type(self.unit)
+            terms *= held >= 0
+            by_row[r] += terms.sum(axis=0, dtype=held.dtype)
+        return sums
+
+    def _rare(self, row: Ints, blocks: Ints, places: Ints, rows: int) -> NDArray[np.float64]:
+        count = self.count[blocks]
+        before = np.cumsum(count) - count
+        entry = np.repeat(self.start[blocks] - before, count) + np.arange(int(count.sum()))
+        terms = np.abs(self.held_at[entry] - np.repeat(places, count)) + self.unit
+        cells = self.holders[entry] + np.repeat(row * self.n, count)
+        return np.bincount(cells, weights=terms, minlength=rows * self.n).astype(np.float64, copy=False)

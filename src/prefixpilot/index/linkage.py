@@ -8,10 +8,13 @@ cluster is named by its smallest member.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+_DENSE: Final = 0.7
+"""The matrix is made smaller when a smaller share of its rows are of living clusters."""
 
 
 class Merge(NamedTuple):
@@ -47,45 +50,96 @@ def average_linkage_specification(distances: Sequence[Sequence[float]], sizes: S
 
 
 def average_linkage(distances: NDArray[np.float64], sizes: Sequence[int]) -> list[Merge]:
-    """UPGMA with a nearest neighbour kept per cluster. About O(n^2) time in practice; overwrites ``distances``."""
-    n = len(sizes)
-    size = np.array(sizes, dtype=np.float64)
-    np.fill_diagonal(distances, np.inf)
-    merges: list[Merge] = []
-    if n < 2:
-        return merges
-    nearest = distances.argmin(axis=1)
-    smallest = distances[np.arange(n), nearest]
-    for _ in range(n - 1):
-        first = int(smallest.argmin())
-        second = int(nearest[first])
-        merges.append(Merge(first, second, float(smallest[first])))
-        _merge(distances, size, nearest, smallest, first, second)
-    return merges
+    """UPGMA. About O(n^2) time in practice; overwrites ``distances``."""
+    linkage = _Linkage(distances, sizes)
+    return [linkage.merge() for _ in range(len(sizes) - 1)]
 
 
-def _merge(
-    distances: NDArray[np.float64],
-    size: NDArray[np.float64],
-    nearest: NDArray[np.intp],
-    smallest: NDArray[np.float64],
-    first: int,
-    second: int,
-) -> None:
-    """Fold ``second`` into ``first`` and repair the nearest neighbours of the rows that it concerns."""
-    total = size[first] + size[second]
-    row = (size[first] * distances[first] + size[second] * distances[second]) / total
-    row[first] = np.inf
-    distances[first] = row
-    distances[:, first] = row
-    distances[second] = np.inf
-    distances[:, second] = np.inf
-    smallest[second] = np.inf
-    size[first] = total
-    closer = (row < smallest) | ((row == smallest) & (nearest > first) & np.isfinite(row))
-    nearest[closer] = first
-    smallest[closer] = row[closer]
-    stale = np.flatnonzero(((nearest == first) & (row != smallest)) | (nearest == second))
-    stale = np.union1d(stale[np.isfinite(smallest[stale])], [first])
-    nearest[stale] = distances[stale].argmin(axis=1)
-    smallest[stale] = distances[stale, nearest[stale]]
+class _Linkage:
+    """State of the fast version: a row for each cluster, living or merged into another, in the order of their names.
+
+    A cluster looks for its nearest neighbour among the clusters behind it only. Averages of two clusters are seldom
+    nearer than both, so a neighbour that merges away leaves a lower bound behind, and the search is repeated only when
+    that bound is the smallest of all.
+
+    Attributes:
+        names: of the clusters, rising.
+        size: their members.
+        matrix: symmetric; rows and columns of clusters that are gone hold anything.
+        gone: 0, or ``inf`` for clusters that are gone.
+        bound: nothing behind the cluster is nearer; ``inf`` if nothing is there, or the cluster is gone.
+        nearest: the first row at distance ``bound`` behind it; -1 if that has to be searched for.
+        living: how many there are.
+    """
+
+    def __init__(self, distances: NDArray[np.float64], sizes: Sequence[int]) -> None:
+        n = len(sizes)
+        self.names = np.arange(n)
+        self.size = np.array(sizes, dtype=np.float64)
+        self.matrix = distances
+        self.gone = np.zeros(n)
+        self.bound = np.full(n, np.inf)
+        self.nearest = np.full(n, n, dtype=np.int32)
+        self.living = n
+        for row in range(n - 1):
+            self._search(row)
+
+    def merge(self) -> Merge:
+        """Merge the two nearest clusters."""
+        if self.living < _DENSE * len(self.names):
+            self._compact()
+        first = self._closest()
+        second = int(self.nearest[first])
+        merged = Merge(int(self.names[first]), int(self.names[second]), float(self.bound[first]))
+        row = self._average(first, second)
+        self.living -= 1
+        self.gone[second] = self.bound[second] = np.inf
+        self.matrix[first] = row
+        self.matrix[:, first] = row
+        self._repair(first, second, row)
+        return merged
+
+    def _closest(self) -> int:
+        while self.nearest[row := int(self.bound.argmin())] < 0:
+            self._search(row)
+        return row
+
+    def _search(self, row: int) -> None:
+        behind = self.matrix[row, row + 1 :] + self.gone[row + 1 :]
+        place = int(behind.argmin()) if len(behind) else 0
+        self.bound[row], self.nearest[row] = behind[place] if len(behind) else np.inf, row + 1 + place
+
+    def _average(self, first: int, second: int) -> NDArray[np.float64]:
+        """Distances of the union; the specification's operations in its order."""
+        total = self.size[first] + self.size[second]
+        row: NDArray[np.float64] = self.size[first] * self.matrix[first]
+        row += self.size[second] * self.matrix[second]
+        row /= total
+        self.size[first] = total
+        return row
+
+    def _repair(self, first: int, second: int, row: NDArray[np.float64]) -> None:
+        """Bounds and nearest neighbours again; ``row`` is now that of ``first``, and ``second`` is gone."""
+        nearest, bound = self.nearest, self.bound
+        nearest[:second][nearest[:second] == second] = -1
+        before = ((row[:first] <= bound[:first]) & (self.gone[:first] == 0)).nonzero()[0]
+        nearer = before[row[before] < bound[before]]
+        tied = before[(row[before] == bound[before]) & (nearest[before] > first)]
+        nearest[nearer] = nearest[tied] = first
+        bound[nearer] = row[nearer]
+        moved = (nearest[:first] == first).nonzero()[0]
+        nearest[moved[row[moved] > bound[moved]]] = -1
+        self._search(first)
+
+    def _compact(self) -> None:
+        """Leave out the clusters that are gone."""
+        living = np.flatnonzero(self.gone == 0)
+        place = np.full(len(self.gone) + 1, len(living), dtype=np.int32)
+        place[living] = np.arange(len(living))
+        place[-1] = -1
+        self.nearest = place[self.nearest[living]]
+        for row, old in enumerate(living):
+            self.matrix[row, : len(living)] = self.matrix[old].take(living)
+        self.matrix = self.matrix[: len(living), : len(living)]
+        self.names, self.size, self.bound = self.names[living], self.size[living], self.bound[living]
+        self.gone = np.zeros(len(living))

@@ -1,15 +1,18 @@
-"""Three ways to find a context's place in the tree. None changes it."""
+"""Four ways to find a context's place in the tree. None changes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
 from prefixpilot.distance import overlap
 from prefixpilot.index.node import Node, common_prefix
 
 _NEAR = 1e-9
+
+Guide: TypeAlias = Callable[[Any, BlockId], Any]
+"""Whether a block may come next: from the state so far (``None`` at the start) to the state with it, or ``None``."""
 
 
 class Match(NamedTuple):
@@ -113,7 +116,45 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     return _match(best, best_matched)
 
 
+def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
+    """As :func:`match_prefix`, among those paths every step of which ``guide`` allows."""
+    rank = {block: place for place, block in enumerate(blocks)}
+    best, best_matched, best_tokens = root, 0, 0
+    stack: list[tuple[Node, int, Any]] = [(root, 0, None)]
+    while stack:
+        node, above, state = stack.pop()
+        below = []
+        for block in _shared_branches(node, rank):
+            for child in node.branches[block]:
+                matched, tokens, here = child.start, above, state
+                own = child.blocks
+                while matched < len(own) and own[matched] in rank:
+                    after = guide(here, own[matched])
+                    if after is None:
+                        break
+                    here = after
+                    tokens += child.tokens[matched]
+                    matched += 1
+                if tokens > best_tokens:
+                    best, best_matched, best_tokens = child, matched, tokens
+                if matched == len(own) and child.children:
+                    below.append((child, tokens, here))
+        stack.extend(reversed(below))
+    return _match(best, best_matched)
+
+
 def _match(node: Node, matched: int) -> Match:
     """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
     whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
     return Match(node, node.blocks[:matched], splits=not whole)
+
+
+def _shared_branches(node: Node, rank: dict[BlockId, int]) -> list[BlockId]:
+    """The context's blocks that begin a child of ``node``, the most relevant first."""
+    branches = node.branches
+    if len(branches) <= len(rank):
+        shared = [block for block in branches if block in rank]
+        if len(shared) > 1:
+            shared.sort(key=rank.__getitem__)
+        return shared
+    return [block for block in rank if block in branches]

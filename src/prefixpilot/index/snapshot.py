@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from prefixpilot.config import PilotConfig
 from prefixpilot.core import RequestId
 from prefixpilot.errors import InvalidRequestError, InvariantError
 from prefixpilot.index.invariants import check_tree
@@ -32,39 +33,59 @@ def tree_snapshot(index: ContextIndex) -> dict[str, Any]:
     return {"alpha": index.alpha, "nodes": nodes}
 
 
-def restore_tree(data: Mapping[str, Any]) -> ContextIndex:
+def restore_tree(data: Mapping[str, Any], *, grown: bool = False) -> ContextIndex:
     """The tree that :func:`tree_snapshot` described.
+
+    Args:
+        grown: demand a tree as ``insert`` grows it: nodes begin with their parents, and siblings differ at once.
 
     Raises:
         InvalidRequestError: ``data`` is not such a description; names the entry.
     """
     try:
         index = _restore(data)
-        check_tree(index, prefixes=False)
+        check_tree(index, prefixes=grown, distinct=grown)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"snapshot.{error.field}", error.reason, "make the snapshot again") from error
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, InvariantError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ArithmeticError, ValueError, InvariantError) as error:
         raise InvalidRequestError("snapshot", f"is not one of ours ({error!r})", "make it again") from error
     return index
 
 
 def _restore(data: Mapping[str, Any]) -> ContextIndex:
-    index = ContextIndex(float(data["alpha"]))
+    index = ContextIndex(PilotConfig(alpha=data["alpha"]).alpha)
     nodes: list[Node] = []
     tops: list[Node] = []
     assigned: list[tuple[Node, RequestId]] = []
     for place, entry in enumerate(data["nodes"]):
-        node = Node(tuple(entry["blocks"]), tuple(entry["tokens"]), float(entry["distance"]))
+        where = f"nodes[{place}]"
+        node = Node(
+            tuple(_each(entry, "blocks", where, int, str)),
+            tuple(_each(entry, "tokens", where, int)),
+            float(entry["distance"]),
+        )
+        node.frequency = int(entry["frequency"])
         parent = entry["parent"]
-        if not -1 <= parent < place:
-            raise InvalidRequestError(f"nodes[{place}].parent", f"is {parent}", "make the snapshot again")
+        if type(parent) is not int or not -1 <= parent < place:
+            raise InvalidRequestError(f"{where}.parent", f"is {parent!r}", "make the snapshot again")
         if parent == -1:
             tops.append(node)
         else:
             nodes[parent].attach(node)
         nodes.append(node)
-        assigned.extend((node, RequestId(r)) for r in entry["requests"])
+        assigned.extend((node, RequestId(r)) for r in _each(entry, "requests", where, str))
+    frequencies = [node.frequency for node in nodes]
     index.adopt(tops, assigned)
-    for node, entry in zip(nodes, data["nodes"], strict=True):
-        node.frequency = int(entry["frequency"])
+    for node, frequency in zip(nodes, frequencies, strict=True):
+        node.frequency = frequency
     return index
+
+
+def _each(entry: Mapping[str, Any], name: str, where: str, *kinds: type) -> list[Any]:
+    values = entry[name]
+    if not isinstance(values, list) or any(type(value) not in kinds for value in values):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidRequestError(f"{where}.{name}", f"is no list of {expected}", "make the snapshot again")
+    if any(isinstance(value, int) and name == "tokens" and value < 0 for value in values):
+        raise InvalidRequestError(f"{where}.{name}", "holds a length below 0", "make the snapshot again")
+    return values

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from prefixpilot.core import BlockId, RequestId
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.index.match import Match, locate, match_prefix, search
+from prefixpilot.index.match import Guide, Match, locate, match_guided, match_prefix, search
 from prefixpilot.index.node import Node
 
 __all__ = ["ContextIndex", "Match"]
@@ -49,9 +49,13 @@ class ContextIndex:
         """Algorithm 1 (see :func:`prefixpilot.index.match.search`)."""
         return search(self.root, blocks, self.alpha)
 
-    def match_prefix(self, blocks: Sequence[BlockId]) -> Match:
+    def match_prefix(self, blocks: Sequence[BlockId], guide: Guide | None = None) -> Match:
         """The heaviest sent prefix made of ``blocks`` (see :func:`prefixpilot.index.match.match_prefix`)."""
-        return match_prefix(self.root, blocks)
+        return match_prefix(self.root, blocks) if guide is None else match_guided(self.root, blocks, guide)
+
+    def locate(self, blocks: tuple[BlockId, ...]) -> Match:
+        """The longest prefix of ``blocks``, as they stand (see :func:`prefixpilot.index.match.locate`)."""
+        return locate(self.root, blocks)
 
     def leaf(self, request_id: RequestId) -> Node:
         """The leaf of a live request.

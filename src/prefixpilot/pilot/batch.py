@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION
-from prefixpilot.core import BatchContext, BlockId, Plan, PlannedRequest, Request, RequestId
+from prefixpilot.core import BlockId, Plan, PlannedRequest, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index.node import common_prefix
-from prefixpilot.pilot.forest import TreeKey
-from prefixpilot.pilot.planner import Planner, distinct, tree_key
+from prefixpilot.pilot.forest import Forest, TreeKey
+from prefixpilot.pilot.planner import Planner, insert, tree_key
+from prefixpilot.pilot.units import Units, Wish
 from prefixpilot.scheduling import SearchPath, schedule_by_group, schedule_depth_first
 
 
@@ -27,61 +29,123 @@ def check_distinct_ids(requests: Sequence[Request]) -> None:
             )
 
 
-def plan_batch(planner: Planner, requests: Sequence[Request]) -> list[PlannedRequest]:
-    """Plan and insert first turns, in execution order. ``position`` is the place in ``requests``."""
+class Progress:
+    """Tells how many more requests have been planned; in all, exactly as many as there are."""
+
+    def __init__(self, on_planned: Callable[[int], object] | None) -> None:
+        self._on_planned = on_planned
+        self._told = 0
+
+    def add(self, requests: int) -> None:
+        """So many more."""
+        if self._on_planned is not None and requests > 0:
+            self._told += requests
+            self._on_planned(requests)
+
+    def reach(self, requests: int) -> None:
+        """So many in all: equal contexts are planned as one, and some ways of planning tell nothing."""
+        self.add(requests - self._told)
+
+
+def plan_batch(
+    planner: Planner, requests: Sequence[Request], progress: Progress, into: Forest | None = None
+) -> list[PlannedRequest]:
+    """Plan and insert first turns, in execution order. ``position`` is the place in ``requests``.
+
+    Args:
+        into: a forest of its own for what the batch sends; without it that goes to the planner's.
+    """
+    batch = _Batch(planner, planner.forest if into is None else into, progress)
     regions: dict[TreeKey, int] = {}
     for request in requests:
         regions.setdefault(tree_key(request), len(regions))
     plans: dict[RequestId, Plan] = {}
     for key in regions:
-        plans.update(_plan_tree(planner, key, [r for r in requests if tree_key(r) == key]))
-    paths = _paths(planner, requests, regions)
-    planner.forest.trim()
+        plans.update(batch.plan_tree(key, [r for r in requests if tree_key(r) == key]))
+        progress.reach(len(plans))
+    paths = _paths(batch.forest, requests, regions)
+    if into is None:
+        planner.forest.trim()
     schedule = schedule_by_group if planner.config.schedule == "paper" else schedule_depth_first
     return _predict([PlannedRequest(i, requests[i], plans[requests[i].request_id]) for i in schedule(paths)])
 
 
-def _plan_tree(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
-    """Inherit from the tree what it offers; cluster the rest."""
-    plans: dict[RequestId, Plan] = {}
-    rest: list[Request] = []
-    fresh = planner.forest.is_empty(key)
-    for request in requests:
-        if fresh and request.blocks:
-            rest.append(request)
-            continue
-        plan = planner.propose(request, NEW_CONVERSATION)
-        if request.blocks and not plan.prefix_len and planner.config.matcher != "paper":
-            rest.append(request)
-            continue
-        planner.insert(plan)
-        plans[request.request_id] = plan
-    if rest:
-        plans.update(_cluster(planner, key, rest))
-    return plans
+class _Batch(NamedTuple):
+    """How a batch is planned.
+
+    Attributes:
+        forest: what the batch sends goes there.
+    """
+
+    planner: Planner
+    forest: Forest
+    progress: Progress
+
+    def plan_tree(self, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+        """Inherit from the tree what it offers; cluster the rest."""
+        plans: dict[RequestId, Plan] = {}
+        rest: list[Request] = []
+        fresh = self.planner.forest.is_empty(key)
+        for request in requests:
+            if fresh and request.blocks:
+                rest.append(request)
+                continue
+            plan = self._propose(request)
+            if request.blocks and not plan.prefix_len and self.planner.config.matcher != "paper":
+                rest.append(request)
+                continue
+            insert(self.forest, plan)
+            plans[request.request_id] = plan
+            self.progress.add(1)
+        if rest:
+            plans.update(self._cluster(key, rest))
+        if self.forest is self.planner.forest:
+            sent = [plans[request.request_id] for request in requests if request.blocks]
+            self.planner.tails.remember_all(key, [tuple(dict.fromkeys(plan.sent)) for plan in sent])
+        return plans
+
+    def _propose(self, request: Request) -> Plan:
+        beside = None if self.forest is self.planner.forest else self.forest
+        return self.planner.propose(request, NEW_CONVERSATION, beside=beside, lead=False)
+
+    def _cluster(self, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
+        """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""
+        parts: dict[tuple[BlockId, ...], list[Wish]] = {}
+        alone: list[Request] = []
+        for request in requests:
+            wish = Wish.of(self.planner, request)
+            if wish.arranger is not None and (self.planner.config.matcher == "paper" or not wish.arranger.units.middle):
+                alone.append(request)
+            else:
+                parts.setdefault(wish.beginning, []).append(wish)
+        plans: dict[RequestId, Plan] = {}
+        for wishes in parts.values():
+            plans.update(self._build(key, wishes))
+        for request in alone:
+            plans[request.request_id] = self._propose(request)
+            insert(self.forest, plans[request.request_id])
+        return plans
+
+    def _build(self, key: TreeKey, wishes: Sequence[Wish]) -> dict[RequestId, Plan]:
+        units = Units(wishes)
+        contexts = [units.context(wish) for wish in wishes]
+        self.forest.build(key, contexts, units.sort_key, units.sent, self.progress.add)
+        plans = {}
+        for wish in wishes:
+            request_id = wish.request.request_id
+            order = units.orders.get(request_id)
+            if order is None:
+                prefix = self.forest.context(request_id)
+                plan = self.planner.with_prefix(wish.request, NEW_CONVERSATION, wish.stored, prefix, cached=0)
+            else:
+                plan = self.planner.with_order(wish.request, NEW_CONVERSATION, wish.stored, order, cached=0)
+            plans[request_id] = plan
+        return plans
 
 
-def _cluster(planner: Planner, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
-    stored = {r.request_id: planner.intern(r) for r in requests}
-    sort_keys = {s.block_id: s.sort_key for blocks in stored.values() for s in blocks}
-    tokens = {s.block_id: s.tokens for blocks in stored.values() for s in blocks}
-    contexts = []
-    for request in requests:
-        blocks = distinct(stored[request.request_id])
-        contexts.append(BatchContext(request.request_id, blocks, tuple(tokens[b] for b in blocks)))
-    planner.forest.build(key, contexts, sort_keys.__getitem__)
-    planner.tails.remember_all(key, [context.blocks for context in contexts])
-    return {
-        r.request_id: planner.with_prefix(
-            r, NEW_CONVERSATION, stored[r.request_id], planner.forest.context(r.request_id), cached=0
-        )
-        for r in requests
-    }
-
-
-def _paths(planner: Planner, requests: Sequence[Request], regions: dict[TreeKey, int]) -> list[SearchPath]:
+def _paths(forest: Forest, requests: Sequence[Request], regions: dict[TreeKey, int]) -> list[SearchPath]:
     """Search paths whose first element tells trees apart too. Requests without blocks come last."""
-    by_tree = {key: planner.forest.paths(key) for key in regions}
+    by_tree = {key: forest.paths(key) for key in regions}
     nowhere: SearchPath = ((len(regions), 0),)
     result = []
     for request in requests:
@@ -97,8 +161,9 @@ def _predict(schedule: list[PlannedRequest]) -> list[PlannedRequest]:
     last: dict[TreeKey, tuple[BlockId, ...]] = {}
     for entry in schedule:
         key, plan = tree_key(entry.request), entry.plan
-        cached = max(plan.prefix_len, common_prefix(last.get(key, ()), plan.sent))
-        last[key] = plan.sent
+        head = tuple(block.block_id for block in plan.head)
+        cached = max(plan.prefix_len, common_prefix(last.get(key, ()), head))
+        last[key] = head
         tokens = sum(b.tokens for b in plan.blocks[:cached])
         result.append(replace(entry, plan=replace(plan, prefix_len=cached, predicted_cached_tokens=tokens)))
     return result

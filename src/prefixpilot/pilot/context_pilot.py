@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord, ConversationStore
 from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, RequestId, TenantId
-from prefixpilot.pilot.batch import check_distinct_ids, plan_batch
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.pilot.batch import Progress, check_distinct_ids, plan_batch
+from prefixpilot.pilot.forest import Forest
 from prefixpilot.pilot.planner import Planner
 
 
@@ -53,28 +56,34 @@ class ContextPilot:
         """
         with self._lock:
             record = self._record(request)
-            plan = self._planner.propose(request, record)
+            plan = self.propose(request, record)
             self.learn(plan)
             self._remember(request, record, plan)
         return plan
 
-    def optimize_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+    def optimize_batch(
+        self, requests: Iterable[Request], on_planned: Callable[[int], object] | None = None
+    ) -> list[PlannedRequest]:
         """Plan many requests that are known together, in the order in which to execute them, and take them as sent.
 
         What shares a prefix with the index inherits it (Algorithm 2, online); the rest is clustered (Algorithm 4). The
         result is a permutation of the requests. The turns of one conversation stay in order, right after each other.
 
+        Args:
+            on_planned: called as groups are planned, each time with how many more requests have a plan now.
+
         Raises:
             InvalidRequestError: two requests have the same id.
         """
+        requests = list(requests)
         check_distinct_ids(requests)
         with self._lock:
-            return self._plan_batch(requests)
+            return self._plan_batch(requests, Progress(on_planned))
 
-    def _plan_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+    def _plan_batch(self, requests: Sequence[Request], progress: Progress) -> list[PlannedRequest]:
         openers, later = self._split_turns(requests)
         result = []
-        for entry in plan_batch(self._planner, [requests[i] for i in openers]):
+        for entry in plan_batch(self._planner, [requests[i] for i in openers], progress):
             position = openers[entry.position]
             self._remember(entry.request, NEW_CONVERSATION, entry.plan)
             result.append(PlannedRequest(position, entry.request, entry.plan))
@@ -82,6 +91,7 @@ class ContextPilot:
             result.extend(PlannedRequest(i, requests[i], self.optimize(requests[i])) for i in turns)
         for turns in later.values():
             result.extend(PlannedRequest(i, requests[i], self.optimize(requests[i])) for i in turns)
+        progress.reach(len(requests))
         return result
 
     def propose(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
@@ -90,7 +100,23 @@ class ContextPilot:
         Call :meth:`learn` when the engine has the prompt. The request's ``conversation_id`` is not looked at.
         """
         with self._lock:
-            return self._planner.propose(request, record)
+            return self._planner.propose(request, record, gated=self.config.gate)
+
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
+        """Plan first turns that are sent at about the same time, in the order in which to send them; learn nothing.
+
+        As :meth:`optimize_batch`, but what the batch itself sends is planned with, not taken as sent. Conversations are
+        not looked at.
+
+        Raises:
+            InvalidRequestError: two requests have the same id.
+        """
+        check_distinct_ids(requests)
+        with self._lock:
+            planned = plan_batch(self._planner, requests, Progress(None), Forest(self.config))
+            if not self.config.gate:
+                return planned
+            return [replace(p, plan=self._planner.gated(p.request, NEW_CONVERSATION, p.plan)) for p in planned]
 
     def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
         """The given order, every block in full, no annotation; labels are counted on from ``record``."""
@@ -102,11 +128,13 @@ class ContextPilot:
     def learn(self, plan: Plan) -> None:
         """The engine holds this plan's prompt now: insert it (turn 0), or grow the leaf of its conversation."""
         with self._lock:
-            self._planner.insert(plan)
+            self._planner.learn(plan)
             self._planner.forest.trim()
 
     def evict(self, request_ids: Iterable[str]) -> int:
         """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each."""
+        if isinstance(request_ids, str):
+            raise InvalidRequestError("request_ids", f"is the string {request_ids!r}", "give a list of ids")
         gone = [RequestId(request_id) for request_id in request_ids]
         with self._lock:
             return self._planner.forest.evict(gone)

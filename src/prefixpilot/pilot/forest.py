@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
 from prefixpilot.core import BatchContext, BlockId, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, InvariantError
-from prefixpilot.index import ContextIndex, Match, build, check_tree, restore_tree, tree_snapshot
+from prefixpilot.index import ContextIndex, build, check_tree, restore_tree, tree_snapshot
 from prefixpilot.index.build import SortKey
+from prefixpilot.index.match import Guide
 
 SNAPSHOT_VERSION = 1
 
@@ -49,10 +50,22 @@ class Forest:
         tree = self._trees.get(key)
         return 0 if tree is None else len(tree)
 
-    def match(self, key: TreeKey, blocks: Sequence[BlockId]) -> tuple[BlockId, ...]:
-        """The prefix that a context of distinct blocks inherits: some of its blocks, in the cache's order."""
+    def match(self, key: TreeKey, blocks: Sequence[BlockId], guide: Guide | None = None) -> tuple[BlockId, ...]:
+        """The prefix that a context of distinct blocks inherits: some of its blocks, in the cache's order.
+
+        One that ``guide`` allows; the paper's matcher does not ask it.
+        """
         tree = self._trees.get(key)
-        return () if tree is None else self._match(tree, blocks).prefix
+        if tree is None:
+            return ()
+        if self._config.matcher == "paper":
+            return tree.search(blocks).prefix
+        return tree.match_prefix(blocks, guide).prefix
+
+    def sent_prefix(self, key: TreeKey, blocks: tuple[BlockId, ...]) -> int:
+        """How many leading blocks of a context, sent as it is, an earlier one began with."""
+        tree = self._trees.get(key)
+        return 0 if tree is None else len(tree.locate(blocks).prefix)
 
     def insert(
         self,
@@ -86,12 +99,20 @@ class Forest:
         self._tokens += tree.total_tokens - before
         self._key_of[request_id] = key
 
-    def build(self, key: TreeKey, contexts: Sequence[BatchContext], sort_key: SortKey) -> None:
+    def build(
+        self,
+        key: TreeKey,
+        contexts: Sequence[BatchContext],
+        sort_key: SortKey,
+        arrange: Callable[[BatchContext], BatchContext] = lambda context: context,
+        on_planned: Callable[[int], object] = lambda contexts: None,
+    ) -> None:
         """Plan contexts none of which shares a prefix with the tree, and insert them. Call :meth:`trim` afterwards.
 
         With the paper's matcher the clusters of Algorithm 4 become the tree itself. Otherwise the reordered contexts
         are inserted in the planner's order: siblings of a cluster tree may begin with the same block, and share it in
-        the engine's cache.
+        the engine's cache. ``arrange`` makes of a planned context the one that is sent; the paper's matcher does not
+        ask it. ``on_planned`` hears how many contexts have been planned, as groups of them are.
         """
         self.evict(context.request_id for context in contexts)
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
@@ -99,16 +120,18 @@ class Forest:
         if self._config.matcher == "paper":
             build(tree, contexts, sort_key)
         else:
-            for context in self._ordered(contexts, sort_key):
+            for context in map(arrange, self._ordered(contexts, sort_key, on_planned)):
                 tree.insert(context.blocks, context.tokens, context.request_id)
         self._tokens += tree.total_tokens - before
         self._key_of.update((context.request_id, key) for context in contexts)
 
-    def _ordered(self, contexts: Sequence[BatchContext], sort_key: SortKey) -> list[BatchContext]:
+    def _ordered(
+        self, contexts: Sequence[BatchContext], sort_key: SortKey, on_planned: Callable[[int], object]
+    ) -> list[BatchContext]:
         if self._config.planner == "shared-tokens":
             from prefixpilot.planners.shared_tokens import plan_shared_tokens
 
-            return plan_shared_tokens(contexts, sort_key, self._config.page_size)
+            return plan_shared_tokens(contexts, sort_key, self._config.page_size, on_planned=on_planned)
         clusters = ContextIndex(self._config.alpha)
         build(clusters, contexts, sort_key)
         leaves = ((request_id, clusters.leaf(request_id)) for request_id in clusters.paths())
@@ -174,15 +197,20 @@ class Forest:
         if not isinstance(data.get("trees"), list) or not isinstance(data.get("order_of_use"), list):
             raise InvalidRequestError("snapshot", "lacks trees or order_of_use", "make the snapshot again")
         trees = {}
+        grown = self._config.matcher != "paper"
         for place, entry in enumerate(data["trees"]):
             if not isinstance(entry, Mapping) or not isinstance(entry.get("scope"), str):
                 raise InvalidRequestError(f"snapshot.trees[{place}]", "lacks a scope", "make the snapshot again")
-            trees[TreeKey(TenantId(str(entry.get("tenant"))), entry["scope"])] = restore_tree(entry)
+            key = TreeKey(TenantId(str(entry.get("tenant"))), entry["scope"])
+            if key in trees:
+                raise InvalidRequestError(f"snapshot.trees[{place}]", "stands twice", "make the snapshot again")
+            trees[key] = restore_tree(entry, grown=grown)
         owner = {r: key for key, tree in trees.items() for r in tree.paths()}
-        if sorted(owner) != sorted(map(str, data["order_of_use"])):
+        order_of_use = data["order_of_use"]
+        if not all(isinstance(r, str) for r in order_of_use) or sorted(owner) != sorted(order_of_use):
             raise InvalidRequestError("snapshot.order_of_use", "does not name the requests", "make the snapshot again")
         self._trees = trees
-        self._key_of = OrderedDict((RequestId(r), owner[RequestId(r)]) for r in data["order_of_use"])
+        self._key_of = OrderedDict((RequestId(r), owner[RequestId(r)]) for r in order_of_use)
         self._tokens = sum(tree.total_tokens for tree in trees.values())
         self.trim()
 
@@ -195,6 +223,3 @@ class Forest:
         tokens = sum(tree.total_tokens for tree in self._trees.values())
         if (owned, tokens) != (len(self._key_of), self._tokens) or not all(map(len, self._trees.values())):
             raise InvariantError("forest: the totals are not those of its trees")
-
-    def _match(self, tree: ContextIndex, blocks: Sequence[BlockId]) -> Match:
-        return tree.search(blocks) if self._config.matcher == "paper" else tree.match_prefix(blocks)

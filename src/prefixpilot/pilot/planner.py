@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
+from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import BlockId, Place, Plan, PlannedBlock, Request
 from prefixpilot.dedup import deduplicate
-from prefixpilot.ordering import order_blocks
+from prefixpilot.index.node import common_prefix
+from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
+from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, relevance_annotation
 from prefixpilot.tails import Tail
@@ -24,27 +29,66 @@ class Planner:
         self.store = BlockStore(config.max_blocks, config.normalization, count_tokens)
         self.forest = Forest(config)
         self.tails = TailLearner(config)
+        self.gate = Gate()
+        self._count_tokens = count_tokens
 
-    def propose(self, request: Request, record: ConversationRecord) -> Plan:
+    def propose(
+        self,
+        request: Request,
+        record: ConversationRecord,
+        *,
+        gated: bool = False,
+        beside: Forest | None = None,
+        lead: bool = True,
+    ) -> Plan:
         """Order on turn 0, de-duplicate later (Algorithm 3). Changes nothing but the block store.
 
         The order is Algorithm 2's: the matched prefix, then the rest. What leads the rest is the tail policy's to say.
+
+        Args:
+            gated: as given where ordering has not paid on this route.
+            beside: what other requests are about to send; the heavier prefix of the two is inherited.
+            lead: whether the tail policy is asked; not so in batches.
         """
         stored = self.intern(request)
+        arranger = self.arranger(request, stored)
         if record.turns:
-            places = deduplicate([s.block_id for s in stored], record.labels)
-            return self._plan(request, record, stored, range(len(stored)), places)
+            order = _given(stored, arranger)
+            places = deduplicate([stored[position].block_id for position in order], record.labels)
+            return self._plan(request, record, stored, order, places)
+        guide = None if arranger is None else arranger.advance
         key, length_of = tree_key(request), {s.block_id: s.tokens for s in stored}
-        prefix = self.forest.match(key, tuple(length_of))
-        taken = set(prefix)
-        rest = [block for block in length_of if block not in taken]
-        tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
-        return self.with_prefix(request, record, stored, (*prefix, *self.tails.lead(key, tail)), cached=len(prefix))
+        ids = tuple(length_of)
+        prefix = self.forest.match(key, ids, guide)
+        if beside is not None:
+            sent_beside = beside.match(key, ids, guide)
+            prefix = max(prefix, sent_beside, key=lambda blocks: sum(length_of[block] for block in blocks))
+        wish = prefix
+        if lead:
+            taken = set(prefix)
+            rest = [block for block in ids if block not in taken]
+            tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
+            wish = (*prefix, *self.tails.lead(key, tail))
+        plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
+        return self.gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
-        """The given order, every block in full, no annotation."""
+        """The given order but for pinned blocks, every block in full, no annotation."""
         stored = self.intern(request)
-        return self._plan(request, record, stored, range(len(stored)), [Place.HERE] * len(stored))
+        order = _given(stored, self.arranger(request, stored))
+        plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
+        return plan if plan.order_annotation is None else replace(plan, order_annotation=None, annotation_tokens=0)
+
+    def gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
+        """The plan of a first turn, or the given order where ordering has not paid on this route."""
+        key = tree_key(request)
+        given = self.as_given(request, record)
+        cached = self.forest.sent_prefix(key, tuple(block.block_id for block in given.head))
+        tokens = sum(block.tokens for block in given.blocks[:cached])
+        gain = (plan.net_cached_tokens or 0) - tokens
+        if self.gate.is_open(key):
+            return replace(plan, gain=gain)
+        return replace(given, prefix_len=cached, predicted_cached_tokens=tokens, gain=gain)
 
     def with_prefix(
         self,
@@ -53,31 +97,58 @@ class Planner:
         stored: Sequence[StoredBlock],
         prefix: Sequence[BlockId],
         cached: int,
+        arranger: Arranger | None = None,
     ) -> Plan:
-        """``prefix`` first, then the rest by relevance; ``cached`` of its blocks are predicted to be in the cache."""
+        """``prefix`` first, then the rest by relevance, as near to that as ``arranger`` allows.
+
+        ``cached`` of its blocks are predicted to be in the cache, as far as they then still lead.
+        """
         ids = [s.block_id for s in stored]
         order = order_blocks(ids, prefix)
-        places = deduplicate([ids[position] for position in order])
+        if arranger is None:
+            return self.with_order(request, record, stored, order, cached)
+        order = arranger.nearest(order)
+        sent = tuple(ids[position] for position in order)
+        return self.with_order(request, record, stored, order, common_prefix(tuple(prefix[:cached]), sent))
+
+    def with_order(
+        self,
+        request: Request,
+        record: ConversationRecord,
+        stored: Sequence[StoredBlock],
+        order: Sequence[int],
+        cached: int,
+    ) -> Plan:
+        """These positions in this order; the first ``cached`` are predicted to be in the cache."""
+        places = deduplicate([stored[position].block_id for position in order])
         return self._plan(request, record, stored, order, places, cached)
+
+    def arranger(self, request: Request, stored: Sequence[StoredBlock]) -> Arranger | None:
+        """What keeps the request's constraints; ``None`` if it has none."""
+        limit = self.config.max_displacement
+        if limit is None and request.constraints is UNCONSTRAINED:
+            return None
+        return Arranger.of(request.constraints, [s.block_id for s in stored], limit)
 
     def intern(self, request: Request) -> list[StoredBlock]:
         """What is known of each block, by position."""
         return self.store.intern_all(request.blocks)
 
-    def insert(self, plan: Plan) -> None:
-        """Insert a sent plan (turn 0), or grow the leaf of its conversation. The bounds are left to ``forest.trim``."""
+    def learn(self, plan: Plan) -> None:
+        """Take a plan as sent. The bounds are left to ``forest.trim``."""
+        key = TreeKey(plan.tenant, plan.scope)
+        if plan.gain is not None:
+            self.gate.add(key, plan.gain)
         if plan.turn:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        if not plan.blocks:
-            return
-        key = TreeKey(plan.tenant, plan.scope)
-        sent, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
-        if annotations.count(None) < len(sent) or len(set(sent)) < len(sent):
-            sent, _, ranks, _, _, tokens = zip(*_until_repeated(plan.blocks), strict=True)
-        self.forest.insert(key, plan.request_id, sent, tokens, ranks)
-        self.tails.learn(key, sent, tokens, ranks)
+        insert(self.forest, plan)
+        in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
+        if in_full:
+            self.tails.learn(
+                key, tuple(in_full), [b.tokens for b in in_full.values()], [b.position for b in in_full.values()]
+            )
 
     def _plan(
         self,
@@ -90,17 +161,37 @@ class Planner:
     ) -> Plan:
         templates = self.config.templates
         planned = assemble(stored, order, places, record, templates, self.config.labels)
+        annotation = relevance_annotation(planned, templates, self.config.annotate)
         return Plan(
             request_id=request.request_id,
             tenant=request.tenant,
             scope=request.scope,
             blocks=planned,
-            order_annotation=relevance_annotation(planned, templates),
+            order_annotation=annotation,
             prefix_len=cached or 0,
             predicted_cached_tokens=None if cached is None else sum([b.tokens for b in planned[:cached]]),
             turn=record.turns,
             opener=record.opener,
+            annotation_tokens=self._annotation_tokens(planned, annotation),
+            templates=templates,
         )
+
+    def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
+        texts = [block.location_annotation for block in planned if block.location_annotation is not None]
+        if order is not None:
+            texts.append(order)
+        if self._count_tokens is not None:
+            return sum(map(self._count_tokens, texts))
+        return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
+
+
+def insert(forest: Forest, plan: Plan) -> None:
+    """Insert what a first turn sends: the blocks that another prompt can share."""
+    head = plan.head
+    if not head:
+        return
+    sent, _, ranks, _, _, tokens = zip(*head, strict=True)
+    forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
 
 
 def tree_key(request: Request) -> TreeKey:
@@ -113,12 +204,5 @@ def distinct(stored: Sequence[StoredBlock]) -> tuple[BlockId, ...]:
     return tuple(dict.fromkeys(s.block_id for s in stored))
 
 
-def _until_repeated(planned: Sequence[PlannedBlock]) -> list[PlannedBlock]:
-    """The blocks that stand in full, up to the first that repeats one (as a plan in the given order may)."""
-    in_full = [block for block in planned if block.location_annotation is None]
-    head: dict[BlockId, PlannedBlock] = {}
-    for block in in_full:
-        if block.block_id in head:
-            break
-        head[block.block_id] = block
-    return list(head.values())
+def _given(stored: Sequence[StoredBlock], arranger: Arranger | None) -> Sequence[int]:
+    return range(len(stored)) if arranger is None else arranger.given

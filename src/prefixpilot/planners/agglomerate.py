@@ -8,7 +8,7 @@ objective. A merge is charged a little for the tokens that either part can no lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,14 @@ from prefixpilot.planners.inverted_file import Floats, Ints, InvertedFile
 
 LOSS: Final = 0.05
 """Share of the tokens dropped from either part that a merge is charged; measured on the traces (docs/log.md)."""
+
+LOSSES: Final = (LOSS, 0.02, 0.1, 0.2, 0.0)
+"""The charges that :func:`agglomerate_best` tries."""
+
+_CHUNK: Final = 1 << 16
+"""Scores that are computed together at the start."""
+
+Singles: TypeAlias = NDArray[np.float32]
 
 
 class Merge(NamedTuple):
@@ -27,43 +35,65 @@ class Merge(NamedTuple):
     common: tuple[int, ...]
 
 
-def agglomerate(contexts: Sequence[Ints], tokens: Floats, page_size: int = 1) -> list[Merge]:
+def agglomerate(contexts: Sequence[Ints], tokens: Floats, page_size: int = 1, loss: float = LOSS) -> list[Merge]:
     """Merges of n contexts of distinct blocks, best first, until no two groups share anything worth keeping.
 
     Args:
         contexts: arrays of block numbers in ``range(len(tokens))``.
         tokens: length of each block.
         page_size: tokens of a page of the engine; what is shared counts in whole pages.
+        loss: see :data:`LOSS`.
 
-    Ties are broken by the order of the contexts. O(n^2) time and 4 n^2 bytes in practice, and 4 n bytes per block.
+    Of the best pairs the one with the smallest first, then second group merges. O(n^2) time and 4 n^2 bytes in
+    practice, and 4 n bytes per block.
     """
-    return _Agglomeration(contexts, tokens, page_size).run() if len(contexts) > 1 else []
+    return _Agglomeration(contexts, tokens, page_size, loss).run() if len(contexts) > 1 else []
+
+
+def agglomerate_best(contexts: Sequence[Ints], tokens: Floats, page_size: int = 1) -> list[Merge]:
+    """:func:`agglomerate` at each of several charges; the merges that save most, the first of equals."""
+
+    def saved(merges: list[Merge]) -> float:
+        return sum(float(tokens[list(merge.common)].sum()) // page_size for merge in merges)
+
+    return max((agglomerate(contexts, tokens, page_size, loss) for loss in LOSSES), key=saved)
 
 
 class _Agglomeration:
-    """State: a matrix of scores, and the best partner of each group.
+    """State: a matrix of scores, and the best partner of each group among those behind it.
+
+    A group's best partner that merges away leaves an upper bound behind, and the search for another is put off until
+    that bound is the largest of all. Scores that rise are noticed when they do.
 
     Attributes:
-        member: ``(blocks, n)``, 1 where a group holds a block.
-        score: ``(n, n)``, symmetric, ``-inf`` for pairs that share nothing and for groups that are gone.
-        best, partner: the largest score of each row, and its column; ``-inf`` and -1 for groups that are gone.
+        member: ``(blocks, n)``, 1 where a group holds a block; 0 for groups that are gone.
+        score: ``(n, n)``, symmetric, ``-inf`` for pairs that share nothing; anything in the columns of groups that are
+            gone.
+        gone: 0, or ``-inf`` for groups that are gone.
+        best: no score of the group with one behind it is larger; ``-inf`` for groups that are gone.
+        partner: the first group behind it at score ``best``; -1 if it has to be searched for.
     """
 
-    def __init__(self, contexts: Sequence[Ints], tokens: Floats, page_size: int) -> None:
+    def __init__(self, contexts: Sequence[Ints], tokens: Floats, page_size: int, loss: float) -> None:
         n = len(contexts)
         self.tokens = tokens.astype(np.float32)
-        self.page_size = page_size
+        self.page_size, self.loss = page_size, loss
         self.groups = [frozenset(c.tolist()) for c in contexts]
         self.weight = np.array([tokens[c].sum() for c in contexts], dtype=np.float32)
         self.member = np.zeros((len(tokens), n), dtype=np.float32)
+        self.member[np.concatenate(contexts), np.repeat(np.arange(n), list(map(len, contexts)))] = 1
         file = InvertedFile(contexts, tokens)
         self.score = np.empty((n, n), dtype=np.float32)
-        for row, context in enumerate(contexts):
-            self.member[context, row] = 1
-            self.score[row] = self._scores(row, file.shared_tokens(row).astype(np.float32))
-            self.score[row, row] = -np.inf
-        self.partner = self.score.argmax(axis=1)
-        self.best = self.score[np.arange(n), self.partner]
+        step = max(1, _CHUNK // n)
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            shared = file.shared_rows(rows).astype(np.float32)
+            self.score[rows] = self._scores(self.weight[rows, None], shared)
+        self.gone = np.zeros(n, dtype=np.float32)
+        self.best = np.full(n, -np.inf, dtype=np.float32)
+        self.partner = np.full(n, n, dtype=np.int32)
+        for group in range(n - 1):
+            self._search(group)
 
     def run(self) -> list[Merge]:
         merges: list[Merge] = []
@@ -71,14 +101,23 @@ class _Agglomeration:
             first = int(self.best.argmax())
             if self.best[first] == -np.inf:
                 return merges
-            merges.append(self._merge(first, int(self.partner[first])))
+            if self.partner[first] < 0:
+                self._search(first)
+            else:
+                merges.append(self._merge(first, int(self.partner[first])))
 
-    def _scores(self, group: int, shared: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _scores(self, weight: Singles, shared: Singles) -> Singles:
         if self.page_size > 1:
             shared = np.floor(shared / self.page_size) * self.page_size
-        scores: NDArray[np.float32] = (1 + 2 * LOSS) * shared - LOSS * (self.weight + self.weight[group])
+        scores: Singles = np.float32(1 + 2 * self.loss) * shared - np.float32(self.loss) * (self.weight + weight)
         scores[shared <= 0] = -np.inf
         return scores
+
+    def _search(self, group: int) -> None:
+        behind = self.score[group, group + 1 :] + self.gone[group + 1 :]
+        place = int(behind.argmax()) if len(behind) else 0
+        self.best[group] = behind[place] if len(behind) else -np.inf
+        self.partner[group] = group + 1 + place
 
     def _merge(self, first: int, second: int) -> Merge:
         common = self.groups[first] & self.groups[second]
@@ -88,20 +127,22 @@ class _Agglomeration:
         blocks = sorted(common)
         tokens = self.tokens[blocks]
         self.weight[first] = tokens.sum()
-        row = self._scores(first, tokens @ self.member[blocks])
-        row[first] = row[second] = -np.inf
-        self.score[first] = self.score[:, first] = row
-        self.score[second] = self.score[:, second] = -np.inf
+        row = self._scores(self.weight[first], tokens @ self.member[blocks])
+        row[first] = -np.inf
+        self.score[first] = row
+        self.score[:, first] = row
+        self.gone[second] = self.best[second] = -np.inf
         self._repair(first, second, row)
         return Merge(first, second, tuple(blocks))
 
-    def _repair(self, first: int, second: int, row: NDArray[np.float32]) -> None:
-        """Best partners again, after the row of ``first`` has changed and ``second`` is gone."""
-        self.best[second], self.partner[second] = -np.inf, -1
-        lost = np.flatnonzero((self.partner == first) | (self.partner == second))
-        better = np.flatnonzero(row > self.best)
-        self.partner[better] = first
-        self.best[better] = row[better]
-        scores = self.score[lost]
-        self.partner[lost] = scores.argmax(axis=1)
-        self.best[lost] = scores[np.arange(len(lost)), self.partner[lost]]
+    def _repair(self, first: int, second: int, row: Singles) -> None:
+        """Bounds and partners again; ``row`` is now that of ``first``, and ``second`` is gone."""
+        partner, best = self.partner, self.best
+        partner[:second][partner[:second] == second] = -1
+        moved = (partner[:first] == first).nonzero()[0]
+        partner[moved[row[moved] < best[moved]]] = -1
+        before = ((row[:first] >= best[:first]) & (row[:first] > -np.inf)).nonzero()[0]
+        better = before[(row[before] > best[before]) | (partner[before] > first)]
+        partner[better] = first
+        best[better] = row[better]
+        self._search(first)

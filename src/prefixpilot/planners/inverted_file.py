@@ -44,3 +44,15 @@ class InvertedFile:
         weights = np.repeat(self.tokens[blocks], [len(h) for h in held])
         shared = np.bincount(np.concatenate(held), weights=weights, minlength=len(self.contexts))
         return shared.astype(np.float64, copy=False)
+
+    def shared_rows(self, rows: slice) -> Floats:
+        """:meth:`shared_tokens` of several contexts, ``(rows, n)``, in one sweep."""
+        n, count = len(self.contexts), rows.stop - rows.start
+        blocks = np.concatenate(self.contexts[rows])
+        row = np.repeat(np.arange(count), self.lengths[rows])
+        start = np.where(blocks > 0, self._ends[blocks - 1], 0)
+        held = self._ends[blocks] - start
+        entry = np.repeat(start - (np.cumsum(held) - held), held) + np.arange(int(held.sum()))
+        cells = self._holders[entry] + np.repeat(row * n, held)
+        shared = np.bincount(cells, weights=np.repeat(self.tokens[blocks], held), minlength=count * n)
+        return shared.astype(np.float64, copy=False).reshape(count, n)

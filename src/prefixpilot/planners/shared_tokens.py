@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from prefixpilot.core import BatchContext, BlockId
-from prefixpilot.planners.agglomerate import agglomerate
+from prefixpilot.planners.agglomerate import agglomerate, agglomerate_best
 from prefixpilot.planners.inverted_file import Floats, Ints
 from prefixpilot.planners.split import split
 
@@ -19,12 +18,20 @@ WHOLE: Final = 4096
 """Up to so many distinct contexts are agglomerated as one group."""
 PART: Final = 1024
 """Size of the groups into which more are split."""
+SMALL: Final = 128
+"""Groups up to so many contexts are agglomerated several times, and the best result is taken."""
 
 SortKey = Callable[[BlockId], Any]
 
 
 def plan_shared_tokens(
-    contexts: Sequence[BatchContext], sort_key: SortKey, page_size: int = 1, *, whole: int = WHOLE, part: int = PART
+    contexts: Sequence[BatchContext],
+    sort_key: SortKey,
+    page_size: int = 1,
+    *,
+    whole: int = WHOLE,
+    part: int = PART,
+    on_planned: Callable[[int], object] = lambda contexts: None,
 ) -> list[BatchContext]:
     """The contexts reordered, in depth-first order of the trie that they make; equal ones follow each other.
 
@@ -36,6 +43,7 @@ def plan_shared_tokens(
         contexts: distinct blocks each, in the retriever's order.
         page_size: tokens of a page of the engine's cache; a shared prefix counts in whole pages.
         whole, part: group sizes, see :data:`WHOLE` and :data:`PART`.
+        on_planned: called after each group, with its number of distinct contexts.
 
     Near-linear: O(n x part) time, O(total blocks + part^2) memory.
     """
@@ -44,10 +52,9 @@ def plan_shared_tokens(
         groups.setdefault(frozenset(context.blocks), []).append(context)
     batch = _Batch.of([members[0] for members in groups.values()], sort_key)
     members = list(groups.values())
-    length_of = batch.lengths.__getitem__
     return [
-        BatchContext(member.request_id, ordered.blocks, tuple(map(length_of, ordered.blocks)))
-        for ordered in _depth_first(batch, page_size, whole, part)
+        BatchContext(member.request_id, ordered.blocks, ordered.tokens)
+        for ordered in _depth_first(batch, page_size, whole, part, on_planned)
         for member in members[ordered.context]
     ]
 
@@ -55,6 +62,7 @@ def plan_shared_tokens(
 class _Ordered(NamedTuple):
     context: int
     blocks: tuple[BlockId, ...]
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +70,42 @@ class _Batch:
     """Distinct contexts with their blocks numbered by rank: the most held first, then by sort key.
 
     Attributes:
-        lengths: of each block.
         names: block of each number.
         tokens: lengths by number.
         arrays: the blocks of each context that some other context holds too, rising.
     """
 
     contexts: Sequence[BatchContext]
-    lengths: dict[BlockId, int]
     names: list[BlockId]
     tokens: Floats
     arrays: list[Ints]
 
     @classmethod
     def of(cls, contexts: Sequence[BatchContext], sort_key: SortKey) -> _Batch:
-        holders = Counter(chain.from_iterable(context.blocks for context in contexts))
-        lengths: dict[BlockId, int] = {}
-        for context in contexts:
-            lengths.update(zip(context.blocks, context.tokens, strict=True))
-        shared = [block for block, count in holders.items() if count > 1]
+        number: dict[BlockId, int] = {}
+        total = sum(len(context.blocks) for context in contexts)
+        every = chain.from_iterable(context.blocks for context in contexts)
+        flat = np.fromiter((number.setdefault(b, len(number)) for b in every), dtype=np.int64, count=total)
+        lengths = np.zeros(len(number))
+        lengths[flat] = np.fromiter(chain.from_iterable(c.tokens for c in contexts), dtype=np.int64, count=total)
+        holders = np.bincount(flat, minlength=len(number)).tolist()
+        shared = [block for block, count in zip(number, holders, strict=True) if count > 1]
         shared.sort(key=sort_key)
-        shared.sort(key=lambda block: -holders[block])
-        number = {block: i for i, block in enumerate(shared)}
-        arrays = [
-            np.array(sorted(number[b] for b in context.blocks if b in number), dtype=np.int64) for context in contexts
-        ]
-        return cls(contexts, lengths, shared, np.array([lengths[b] for b in shared], dtype=np.float64), arrays)
+        shared.sort(key=lambda block: -holders[number[block]])
+        old = np.array([number[block] for block in shared], dtype=np.int64)
+        rank = np.full(len(number), -1)
+        rank[old] = np.arange(len(old))
+        return cls(contexts, shared, lengths[old], _rows(rank[flat], [len(c.blocks) for c in contexts]))
+
+
+def _rows(flat: Ints, lengths: Sequence[int]) -> list[Ints]:
+    """``flat`` cut into rows; of each its non-negative values, rising."""
+    kept = flat >= 0
+    row = np.repeat(np.arange(len(lengths)), lengths)[kept]
+    values = flat[kept]
+    values = values[np.lexsort((values, row))]
+    ends = np.searchsorted(row, np.arange(len(lengths) + 1)).tolist()
+    return [values[a:b] for a, b in pairwise(ends)]
 
 
 @dataclass(slots=True)
@@ -99,12 +117,15 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
 
 
-def _depth_first(batch: _Batch, page_size: int, whole: int, part: int) -> list[_Ordered]:
+def _depth_first(
+    batch: _Batch, page_size: int, whole: int, part: int, on_planned: Callable[[int], object]
+) -> list[_Ordered]:
     n = len(batch.contexts)
     result: list[_Ordered] = []
     for group in split(batch.arrays, batch.tokens, whole if n <= whole else part):
         for top in _forest(batch, group, page_size):
             result.extend(_walk(batch, top))
+        on_planned(len(group))
     return result
 
 
@@ -115,7 +136,8 @@ def _forest(batch: _Batch, group: Ints, page_size: int) -> list[_Node]:
     used, local = np.unique(np.concatenate(arrays), return_inverse=True) if arrays else (np.zeros(0), np.zeros(0))
     if len(used):
         ends = np.cumsum([len(a) for a in arrays])[:-1]
-        for merge in agglomerate(np.split(local, ends), batch.tokens[used], page_size):
+        plan = agglomerate_best if len(group) <= SMALL else agglomerate
+        for merge in plan(np.split(local, ends), batch.tokens[used], page_size):
             common = tuple(used[list(merge.common)].tolist())
             nodes[merge.first] = _Node(common, children=[nodes[merge.first], nodes.pop(merge.second)])
     return list(nodes.values())
@@ -131,8 +153,9 @@ def _walk(batch: _Batch, top: _Node) -> list[_Ordered]:
             prefix = above + tuple(b for b in node.common if b not in inherited)
             stack.extend((child, prefix) for child in reversed(node.children))
             continue
-        head = tuple(batch.names[b] for b in above)
-        placed = set(head)
-        blocks = batch.contexts[node.context].blocks
-        result.append(_Ordered(node.context, head + tuple(b for b in blocks if b not in placed)))
+        context = batch.contexts[node.context]
+        length = dict(zip(context.blocks, context.tokens, strict=True))
+        head = {batch.names[b]: None for b in above}
+        blocks = (*head, *(b for b in context.blocks if b not in head))
+        result.append(_Ordered(node.context, blocks, tuple(map(length.__getitem__, blocks))))
     return result

@@ -55,8 +55,7 @@ def _by_best_block(contexts: Sequence[Ints], tokens: Floats, group: Ints, limit:
         members = members[free[members]]
         free[members] = False
         parts.append(group[members])
-        gone = np.bincount(np.concatenate([local[m] for m in members]), minlength=len(blocks))
-        left = left - gone
+        np.subtract.at(left, np.concatenate([local[m] for m in members]), 1)
     rest = group[free]
     parts.extend(np.array_split(rest, -(-len(rest) // limit)) if len(rest) else [])
     return parts

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 
 from prefixpilot.annotations import Templates, block_name, block_names, location_annotation, order_annotation
 from prefixpilot.blocks import StoredBlock
-from prefixpilot.config import LabelSource
+from prefixpilot.config import Annotate, LabelSource
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, Place, PlannedBlock
+from prefixpilot.core import BlockId, ContextBlock, Place, PlannedBlock
 
 
 def assemble(
@@ -34,15 +35,15 @@ def assemble(
     if labels == "counted" and places.count(Place.HERE) == len(places):
         return _all_in_full([blocks[position] for position in order], order, names)
     here: dict[BlockId, str] = {}
+    taken = set(record.labels.values()) if labels == "ids" else set[str]()
     counted = iter(names)
     planned = []
     for position, place in zip(order, places, strict=True):
         block_id, block, tokens, _ = blocks[position]
         annotation = None
         if place is Place.HERE:
-            label = next(counted)
-            if labels == "ids" and block.id is not None:
-                label = block_name(block.id, templates)
+            label = _name(block, next(counted), templates, labels, taken)
+            taken.add(label)
             here.setdefault(block_id, label)
         else:
             label = (here if place is Place.ABOVE else record.labels)[block_id]
@@ -61,10 +62,33 @@ _planned_block = partial(tuple.__new__, PlannedBlock)
 """``PlannedBlock._make`` without the Python frame."""
 
 
-def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates) -> str | None:
-    """The order annotation of blocks in prompt order, or ``None`` if they stand in the retriever's order."""
+def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, most: Annotate = "all") -> str | None:
+    """The order annotation of blocks in prompt order, naming at most ``most`` of them.
+
+    ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
+    would name.
+    """
     label_at = {block.position: block.label for block in planned}
     by_rank = sorted(label_at)
-    if by_rank == list(label_at):
+    if most == 0 or by_rank == list(label_at):
         return None
-    return order_annotation(tuple(dict.fromkeys(map(label_at.__getitem__, by_rank))), templates)
+    names = list(dict.fromkeys(map(label_at.__getitem__, by_rank)))
+    if most == "all" or len(names) <= most:
+        return order_annotation(names, templates)
+    standing = list(dict.fromkeys(label_at.values()))
+    if names[:most] == standing[:most]:
+        return None
+    return order_annotation(names[:most], templates, rest=True)
+
+
+def _name(block: ContextBlock, counted: str, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:
+    """By number; by id if asked for, where there is one and no other block of the prompt has its name."""
+    if labels == "ids" and block.id is not None:
+        name = block_name(block.id, templates)
+        if name not in taken:
+            return name
+    return counted if counted not in taken else _name_beside(counted, taken)
+
+
+def _name_beside(name: str, taken: AbstractSet[str]) -> str:
+    return next(other for n in count(2) if (other := f"{name} ({n})") not in taken)

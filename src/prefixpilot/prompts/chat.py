@@ -1,7 +1,8 @@
 """Context blocks in the body of a chat request: read them, put rendered text in their place. Pure.
 
 A chat body is that of OpenAI's ``POST /v1/chat/completions`` with one more key, ``context_blocks``: a list of strings
-or of objects with ``text`` and optional ``id`` and ``title``, the most relevant first.
+or of objects with ``text`` and optional ``id`` and ``title``, the most relevant first. ``group`` (a name; its blocks
+stand next to each other) and ``pin`` (``first`` or ``last``) say what may not be moved.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
 
@@ -47,7 +49,7 @@ SCOPE_FIELDS: Final = (
 """Fields that can change what stands before the first block, or which KV pages a prompt may use."""
 
 _NOTHING_FROZEN: Final[Mapping[int, Any]] = MappingProxyType({})
-_BLOCK_KEYS: Final = ("text", "id", "title")
+_BLOCK_KEYS: Final = ("text", "id", "title", "group", "pin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,17 @@ class ChatRequest:
         body: the client's, untouched.
         blocks: those of ``context_blocks``; may be empty.
         newest_user: index in ``body["messages"]`` of the newest user message; -1 if there is none (then no blocks).
-        in_tool_loop: the newest user message stands before the last assistant message.
+        in_tool_loop: the newest user message stands before the last assistant message, so the engine has had it. Not
+            so if that message is the last one, without tool calls, and blocks come with it: then it is the beginning
+            of the answer that the client wants (a prefill).
+        constraints: what the blocks demand of their order.
     """
 
     body: Mapping[str, Any]
     blocks: tuple[ContextBlock, ...]
     newest_user: int
     in_tool_loop: bool
+    constraints: Constraints = UNCONSTRAINED
 
     @property
     def messages(self) -> Sequence[Any]:
@@ -126,12 +132,14 @@ def parse_chat(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest
     blocks = _blocks(body[FIELD]) if present else ()
     roles = _roles(body.get("messages"))
     newest_user = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
-    last_assistant = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    answered = roles[:-1] if blocks and _is_prefill(body, roles) else roles
+    last_assistant = max((i for i, role in enumerate(answered) if role == "assistant"), default=-1)
     if blocks:
         _check_place(body, newest_user)
     elif not present and (not history or newest_user < 0):
         return None
-    return ChatRequest(body, blocks, newest_user, 0 <= newest_user < last_assistant)
+    constraints = _constraints(body[FIELD]) if blocks else UNCONSTRAINED
+    return ChatRequest(body, blocks, newest_user, 0 <= newest_user < last_assistant, constraints)
 
 
 def plain_text(blocks: Iterable[ContextBlock], first_number: int = 1) -> str:
@@ -181,6 +189,13 @@ def _roles(messages: Any) -> list[Any]:
     return [message.get("role") if isinstance(message, dict) else None for message in messages]
 
 
+def _is_prefill(body: Mapping[str, Any], roles: Sequence[Any]) -> bool:
+    if not roles or roles[-1] != "assistant":
+        return False
+    message = body["messages"][-1]
+    return not (message.get("tool_calls") or message.get("function_call"))
+
+
 def _check_place(body: Mapping[str, Any], newest_user: int) -> None:
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -219,6 +234,49 @@ def _block(field: str, element: Any) -> ContextBlock:
     return ContextBlock(
         text=_text(f"{field}.text", element["text"]), id=_id(field, element), title=_title(field, element)
     )
+
+
+def _constraints(elements: Sequence[Any]) -> Constraints:
+    """What the elements say of their order; each is a block that can be used."""
+    groups: dict[str, list[int]] = {}
+    pins: dict[str, int] = {}
+    for i, element in enumerate(elements):
+        if not isinstance(element, dict):
+            continue
+        name, pin = element.get("group"), element.get("pin")
+        if name is not None:
+            _add_to_group(f"{FIELD}[{i}].group", groups, name, i)
+        if pin is not None:
+            _add_pin(f"{FIELD}[{i}].pin", pins, pin, i)
+    if not groups and not pins:
+        return UNCONSTRAINED
+    constraints = Constraints(tuple(map(tuple, groups.values())), None, pins.get("first"), pins.get("last"))
+    try:
+        constraints.units(len(elements))
+    except InvalidRequestError as error:
+        pinned = pins[error.field.rpartition(".")[2]]
+        raise InvalidRequestError(f"{FIELD}[{pinned}].pin", error.reason, error.remedy) from None
+    return constraints
+
+
+def _add_to_group(field: str, groups: dict[str, list[int]], name: Any, position: int) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidRequestError(field, f"is {_kind(name) if name != '' else 'empty'}", "give a name, or leave it out")
+    members = groups.setdefault(name, [])
+    if members and members[-1] != position - 1:
+        raise InvalidRequestError(
+            field,
+            f"is {name!r}, as that of {FIELD}[{members[-1]}], which does not stand right before it",
+            "put the blocks of a group next to each other, in the order in which they are to stand",
+        )
+    members.append(position)
+
+
+def _add_pin(field: str, pins: dict[str, int], pin: Any, position: int) -> None:
+    if pin not in ("first", "last"):
+        raise InvalidRequestError(field, f"is {json.dumps(pin)}", 'give "first" or "last", or leave it out')
+    if pins.setdefault(pin, position) != position:
+        raise InvalidRequestError(field, f"is {pin!r}, as that of {FIELD}[{pins[pin]}]", "pin one block to each end")
 
 
 def _text(field: str, value: Any) -> str:

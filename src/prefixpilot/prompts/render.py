@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, written_label
+from prefixpilot.annotations import Templates, written_label
 from prefixpilot.blocks import rendered_text
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
@@ -10,7 +10,7 @@ from prefixpilot.errors import InvalidRequestError
 PARAGRAPH = "\n\n"
 
 
-def render_block(planned: PlannedBlock, templates: Templates = DEFAULT_TEMPLATES) -> str:
+def render_block(planned: PlannedBlock, templates: Templates) -> str:
     """One block as a paragraph: its label and text, or the location annotation that stands in its place.
 
     Raises:
@@ -23,16 +23,16 @@ def render_block(planned: PlannedBlock, templates: Templates = DEFAULT_TEMPLATES
         raise InvalidRequestError(
             f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
         )
-    separator = "\n" if block.title is None else " "
-    return f"{written_label(planned.label, templates)}{separator}{rendered_text(block)}"
+    return written_label(planned.label, templates) + rendered_text(block)
 
 
-def render_blocks(plan: Plan, templates: Templates = DEFAULT_TEMPLATES) -> str:
+def render_blocks(plan: Plan) -> str:
     """All blocks of a plan in prompt order, then its order annotation, a blank line between them and none at the end.
 
-    The same leading blocks give the same leading bytes, whatever follows. The question goes behind a blank line.
+    Labels are in the wording of ``plan.templates``. The same leading blocks give the same leading bytes, whatever
+    follows. The question goes behind a blank line.
     """
-    paragraphs = [render_block(planned, templates) for planned in plan.blocks]
+    paragraphs = [render_block(planned, plan.templates) for planned in plan.blocks]
     if plan.order_annotation is not None:
         paragraphs.append(plan.order_annotation)
     return PARAGRAPH.join(paragraphs)

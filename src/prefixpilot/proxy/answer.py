@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixpilot.proxy.reply import ReplyText
-from prefixpilot.proxy.sse import EventParser
+from prefixpilot.proxy.reply import Reply
+from prefixpilot.proxy.sse import FIELDS, EventParser, LineSplitter
 
 MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_LINE_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _CONTENT_KEYS: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "audio")
 
 
@@ -24,30 +26,50 @@ class Usage:
     cached_tokens: int | None
 
 
+class Kind(enum.Enum):
+    """How an answer is cut into documents."""
+
+    UNKNOWN = "unknown"
+    """It has no Content-Type and has not begun."""
+    WHOLE = "whole"
+    EVENTS = "events"
+    LINES = "lines"
+
+
 class AnswerObserver:
-    """Reads an answer as it passes: whether content has begun, the text, the usage.
+    """Reads an answer as it passes: whether content has begun, the text and the tool calls, the usage.
 
     Attributes:
         started: the engine's first content has arrived: it holds the prompt. Never true of an error.
-        streaming: the answer is a stream of events.
-        reply: text of the answer's first choice so far.
+        reply: the answer's first choice so far.
         usage: as reported; ``None`` if it was not.
 
     Args:
-        status: HTTP status; anything but 200 is never content.
+        status: HTTP status; anything but 2xx is never content.
         content_type, content_encoding: header values, empty if absent. An encoding that we cannot read counts as
-            content with its first byte, and has no text.
+            content with its first byte, and has no text. Without a type the first bytes tell events from a document.
     """
 
     def __init__(self, status: int, content_type: str, content_encoding: str = "") -> None:
         self.started = False
-        self.reply = ReplyText()
+        self.reply = Reply()
         self.usage: Usage | None = None
-        self.streaming = content_type.partition(";")[0].strip().lower() == "text/event-stream"
-        self._failed = status != 200
+        self._kind = _kind(content_type.partition(";")[0].strip().lower())
+        self._failed = not 200 <= status < 300
         self._decoder = _decoder(content_encoding)
         self._events = EventParser()
+        self._lines = LineSplitter()
         self._body = bytearray()
+
+    @property
+    def streaming(self) -> bool:
+        """The answer is a stream of events or of lines, as far as is known."""
+        return self._kind in (Kind.EVENTS, Kind.LINES)
+
+    @property
+    def whole(self) -> bool:
+        """The answer is one document, known only with its last byte."""
+        return self._kind is Kind.WHOLE
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body as they came over the wire."""
@@ -59,42 +81,62 @@ class AnswerObserver:
             self._decoder = None
         if self._decoder is None:
             self.started = True
-        elif self.streaming:
-            for payload in self._events.feed(data):
-                self._read_event(payload)
-        elif len(self._body) <= MAX_JSON_BYTES:
-            self._body += data
+            return
+        if self._kind is Kind.UNKNOWN and data.strip():
+            self._kind = Kind.EVENTS if data.lstrip().startswith(FIELDS) else Kind.WHOLE
+        if self._kind is Kind.WHOLE:
+            if len(self._body) <= MAX_JSON_BYTES:
+                self._body += data
+            return
+        for document in self._events.feed(data) if self._kind is Kind.EVENTS else self._lines.feed(data):
+            self._read_piece(document)
 
     def finish(self) -> None:
         """The body has come to its proper end."""
-        if self._failed or self.streaming or self._decoder is None:
+        if self._failed or self._decoder is None:
             return
+        for document in (*self._events.finish(), *self._lines.finish()):
+            self._read_piece(document)
         if len(self._body) > MAX_JSON_BYTES:
             self.started = True
-            return
-        document = _json_object(bytes(self._body))
-        if document is not None and "error" not in document:
-            self._read_document(document, "message")
+        elif self._body:
+            self._read_piece(bytes(self._body))
 
-    def _read_event(self, payload: bytes) -> None:
+    def _read_piece(self, payload: bytes) -> None:
         document = _json_object(payload)
         if document is None or self._failed:
             return
         if document.get("error"):
             self._failed = True
             return
-        self._read_document(document, "delta")
+        self._read_document(document)
 
-    def _read_document(self, document: Mapping[str, Any], kind: str) -> None:
+    def _read_document(self, document: Mapping[str, Any]) -> None:
         for choice in _objects(document.get("choices")):
-            message = choice.get(kind)
+            message = choice.get("message") or choice.get("delta")
             message = message if isinstance(message, dict) else {}
             if choice.get("finish_reason") or any(message.get(key) for key in _CONTENT_KEYS):
                 self.started = True
-            text = message.get("content")
-            if isinstance(text, str) and choice.get("index", 0) == 0:
-                self.reply.add(text)
+            if choice.get("index", 0) == 0:
+                self._read_message(message)
+            else:
+                self.reply.there_are_others()
         self.usage = _usage(document.get("usage")) or self.usage
+
+    def _read_message(self, message: Mapping[str, Any]) -> None:
+        text = message.get("content")
+        if isinstance(text, str):
+            self.reply.add(text)
+        self.reply.add_calls(message.get("tool_calls"))
+        self.reply.add_function_call(message.get("function_call"))
+
+
+def _kind(content_type: str) -> Kind:
+    if not content_type:
+        return Kind.UNKNOWN
+    if content_type == "text/event-stream":
+        return Kind.EVENTS
+    return Kind.LINES if content_type in _LINE_TYPES else Kind.WHOLE
 
 
 class _Identity:

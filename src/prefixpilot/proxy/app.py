@@ -6,24 +6,39 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from importlib import import_module
+from threading import RLock
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-from prefixpilot.config import PilotConfig
+from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
-from prefixpilot.prompts import render_blocks
+from prefixpilot.prompts.chat import parse_chat
 from prefixpilot.proxy import headers as h
+from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.guard import guarded
+from prefixpilot.proxy.intake import (
+    CHAT_PATHS,
+    LongBody,
+    check_not_misplaced,
+    is_large,
+    long_body,
+    looks_like_chat,
+    with_block_bound,
+)
 from prefixpilot.proxy.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.pipeline import Observation, Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.upstream import (
     EngineBrokeOffError,
     EngineResponse,
@@ -32,6 +47,7 @@ from prefixpilot.proxy.upstream import (
     Upstream,
     chunks,
     response_headers,
+    response_reason,
 )
 
 try:
@@ -41,11 +57,11 @@ except ImportError:
 
 log = logging.getLogger(__name__)
 
-CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
 PLANS: Final = b"/plans/"
 METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 MAX_EVICT_BYTES: Final = 16 << 20
 
+T = TypeVar("T")
 OwnPath = Callable[[Exchange], Awaitable[None]]
 
 
@@ -59,17 +75,22 @@ class ProxyApp:
     """
 
     def __init__(self, settings: ProxySettings, pilot: ContextPilot | None = None, **steps: Any) -> None:
-        pilot = pilot or ContextPilot(PilotConfig(cache_tokens=settings.cache_tokens))
-        templates = pilot.config.templates
+        pilot = pilot or ContextPilot(settings.pilot)
         self.settings = settings
         self.metrics = Metrics()
-        self._planner: Planner = steps.pop("planner", pilot)
-        self._plans = RecentPlans(settings.max_plans)
-        self._ledger: Ledger = steps.pop(
-            "ledger", Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
-        )
-        steps.setdefault("render", lambda plan: render_blocks(plan, templates))
+        lock = RLock()
+        self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
+        self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
+        ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
+        self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
+        steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self._worker: ThreadPoolExecutor | None = None
+        self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
+            settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
+        )
+        if settings.admission_window_ms:
+            import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
         self._own: dict[tuple[str, bytes], OwnPath] = {
@@ -85,9 +106,11 @@ class ProxyApp:
     @asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
         await self._upstream.start()
+        self._worker = ThreadPoolExecutor(1, "prefixpilot-large-requests")
         try:
             yield
         finally:
+            self._worker.shutdown(wait=False, cancel_futures=True)
             await self._upstream.close()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,12 +123,14 @@ class ProxyApp:
         try:
             async with asyncio.timeout(self.settings.total_timeout):
                 await (own or self._proxy)(exchange)
+        except asyncio.CancelledError:
+            await self._refuse(exchange, RefusedError(503, "the proxy is ending", "server_error", None, "ending"))
         except ClientGoneError:
             log.debug("the client of %s has gone", exchange.target)
         except RefusedError as refusal:
             await self._refuse(exchange, refusal)
         except BodyTooLargeError:
-            message = f"the body has more than {self.settings.max_body_bytes} bytes"
+            message = f"the proxy has to read this body, and reads at most {self.settings.max_body_bytes} bytes of one"
             await self._refuse(exchange, RefusedError(413, message, "invalid_request_error", None, "body_too_large"))
         except EngineUnreachableError as error:
             await self._refuse(exchange, RefusedError(502, str(error), "server_error", None, "engine_unreachable"))
@@ -119,7 +144,7 @@ class ProxyApp:
         if exchange.started:
             log.warning("%s: %s", exchange.target, refusal.message)
             return
-        outcome: Outcome = "engine_error" if refusal.status in (502, 504) else "client_error"
+        outcome: Outcome = "engine_error" if refusal.status in (502, 503, 504) else "client_error"
         self._count("fallback" if refusal.status == 500 else outcome)
         await exchange.respond(refusal.status, refusal.body())
 
@@ -135,25 +160,66 @@ class ProxyApp:
     # -- to the engine
 
     async def _proxy(self, exchange: Exchange) -> None:
+        _check_request(exchange)
         if exchange.method == "POST" and exchange.path in CHAT_PATHS:
             await self._chat(exchange)
-            return
-        length = h.get(exchange.headers, b"content-length")
-        body: AsyncIterable[bytes] | None = exchange.stream()
-        if not exchange.has_body or length == "0":
-            await exchange.read(0)
-            body = None
+        elif looks_like_chat(exchange.method, exchange.path):
+            await self._near_chat(exchange)
+        else:
+            length = h.get(exchange.headers, b"content-length")
+            body: AsyncIterable[bytes] | None = exchange.stream()
+            if not exchange.has_body or length == "0":
+                await exchange.read(0)
+                body = None
+            await self._pass_through(exchange, body)
+
+    async def _pass_through(self, exchange: Exchange, body: bytes | AsyncIterable[bytes] | None) -> None:
         await exchange.while_connected(self._relay(exchange, exchange.target, exchange.headers, body, None))
 
     async def _chat(self, exchange: Exchange) -> None:
-        call = Call(exchange.headers, await exchange.read(self.settings.max_body_bytes))
-        forward = self.pipeline.attempt("prepare", lambda: self.pipeline.prepare(call))
-        if isinstance(forward, Failed):
-            message = f"the proxy failed on this request ({forward})"
-            raise RefusedError(500, message, "server_error", None, "proxy_error")
-        target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :]
-        headers = _request_headers(call, forward)
-        await exchange.while_connected(self._relay(exchange, target, headers, forward.body, forward))
+        data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
+        if rest is not None:
+            await self._pass_long(exchange, long_body(exchange.headers, data, rest))
+            return
+        await exchange.while_connected(self._plan_and_relay(exchange, Call(exchange.headers, data)))
+
+    async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
+        draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
+        if isinstance(draft, Failed):
+            raise _failed(draft)
+        with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
+            plan = await self._window.admit(draft) if isinstance(draft, Draft) and draft.request is not None else None
+            forward = await self._work(
+                call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.complete(draft, plan))
+            )
+            if isinstance(forward, Failed):
+                raise _failed(forward)
+            target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
+            await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
+
+    async def _near_chat(self, exchange: Exchange) -> None:
+        """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
+        data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
+        if rest is not None:
+            await self._pass_long(exchange, long_body(exchange.headers, data, rest))
+            return
+        call = Call(exchange.headers, data)
+        await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
+        await self._pass_through(exchange, data if exchange.has_body else None)
+
+    async def _pass_long(self, exchange: Exchange, body: LongBody) -> None:
+        try:
+            await self._pass_through(exchange, body)
+        except (EngineUnreachableError, EngineBrokeOffError):
+            if body.refused:
+                raise BodyTooLargeError from None
+            raise
+
+    async def _work(self, call: Call, action: Callable[[], T]) -> T:
+        """Run ``action`` on a request; on a large one in the worker, one at a time, while the loop serves others."""
+        if self._worker is None or not is_large(call):
+            return action()
+        return await asyncio.wrap_future(self._worker.submit(action))
 
     async def _relay(
         self,
@@ -163,13 +229,14 @@ class ProxyApp:
         body: bytes | AsyncIterable[bytes] | None,
         forward: Forward | None,
     ) -> None:
-        async with self._upstream.request(exchange.method, target, headers, body) as response:
+        again = forward is not None  # to ask a model twice does no harm
+        async with self._upstream.request(exchange.method, target, headers, body, repeatable=again) as response:
             outcome: Outcome = "passthrough" if forward is None else forward.outcome
             self._count(outcome if response.status < 400 else "engine_error")
             answer = response_headers(response)
             if forward is not None and forward.plan_header is not None:
                 answer.append((h.PLAN, forward.plan_header))
-            await exchange.start(response.status, answer)
+            await exchange.start(response.status, answer, response_reason(response))
             await _pass_on(exchange, response, self._observe(forward, response))
 
     def _observe(self, forward: Forward | None, response: EngineResponse) -> Observation | None:
@@ -198,8 +265,9 @@ class ProxyApp:
         await exchange.respond(200, self.metrics.text(), METRICS_TYPE)
 
     async def _plan(self, exchange: Exchange) -> None:
-        request_id = unquote(exchange.path.removeprefix(PLANS).decode("latin-1"), encoding="latin-1")
-        report = self._plans.get(request_id)
+        quoted = exchange.path.removeprefix(PLANS).decode("ascii")
+        request_id = unquote(quoted, encoding="latin-1")  # as we read headers; or as a client reads its own id
+        report = self._plans.get(request_id) or self._plans.get(unquote(quoted))
         if report is None:
             message = f"no plan of the request {request_id!r} is kept; the last {self.settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
@@ -214,13 +282,14 @@ class ProxyApp:
 
 
 async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Observation | None) -> None:
-    """The body as it comes. The last piece of an answer that is no stream waits until it has been read."""
+    """The body as it comes. The last piece of a JSON answer waits until it has been read."""
     held = b""
+    hold = observation is not None and observation.holds_last and _is_json(response)
     async with aclosing(chunks(response)) as pieces:
         async for piece in pieces:
             if observation is not None:
                 observation.feed(piece)
-                if observation.holds_last:
+                if hold:
                     held, piece = piece, held
             if piece:
                 await exchange.write(piece)
@@ -229,12 +298,32 @@ async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Ob
     await exchange.write(held, more=False)
 
 
+def _is_json(response: EngineResponse) -> bool:
+    """Whether the answer is one JSON document: no lines or events that a client wants one by one."""
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
+
+
+def _check_request(exchange: Exchange) -> None:
+    """Raises RefusedError for what cannot be passed on as it is."""
+    if not exchange.target.startswith(b"/"):
+        message = f"the request target {exchange.target!r} cannot be passed on; send one that begins with /"
+        raise RefusedError(400, message, "invalid_request_error", None, "invalid_target")
+    if h.wants_websocket(exchange.headers):
+        message = "the proxy does not pass WebSockets on; connect to the engine itself"
+        raise RefusedError(501, message, "invalid_request_error", "Upgrade", "not_supported")
+
+
+def _failed(failed: Failed) -> RefusedError:
+    return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
+
+
 def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
     """The client's headers; those that describe a body we changed are made anew."""
     if not forward.touched:
         return call.headers
     headers = h.without(call.headers, (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())))
-    if h.get(headers, h.REQUEST_ID) is None:
+    if not (h.get(headers, h.REQUEST_ID) or "").strip():
+        headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
     return headers
 

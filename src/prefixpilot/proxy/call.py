@@ -4,22 +4,50 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from prefixpilot.core import RequestId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
+from prefixpilot.prompts.source import UnreadableError
 from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.settings import MODES, Mode
 
 MAX_ID_CHARS: Final = 200
+MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
 
-
-class NotJsonError(ValueError):
-    """A body that we cannot read, and so leave to the engine."""
+_CREDENTIAL_WORDS: Final = (
+    b"auth",
+    b"api-key",
+    b"apikey",
+    b"api_key",
+    b"subscription-key",
+    b"functions-key",
+    b"cookie",
+    b"token",
+    b"secret",
+    b"credential",
+    b"password",
+    b"session",
+    b"jwt",
+    b"-user",
+    b"user-id",
+    b"user_id",
+    b"email",
+    b"identity",
+    b"principal",
+    b"client-cert",
+    b"organization",
+    b"tenant",
+)
+_NO_CREDENTIAL_WORDS: Final = (b"csrf", b"xsrf")
+_INFLATED: Final = ("gzip", "x-gzip", "deflate")
+_ANY_HEADER: Final = 47  # 32 + 15: a gzip or zlib header, whichever is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +71,15 @@ class Options:
 
     Attributes:
         conversation: ``None`` if the request stands alone.
-        credential: a hash of the headers that authenticate the client.
+        credential: a hash of the headers that say who the client is.
+        max_displacement: how far a block may be moved; ``None`` if the client does not say.
     """
 
     mode: Mode
     conversation: str | None
     request_id: RequestId
     credential: str
+    max_displacement: int | None = None
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -63,62 +93,96 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     if known is None:
         raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join(MODES)}")
     conversation = h.get(call.headers, h.CONVERSATION)
-    if conversation is not None and not conversation.strip():
-        raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
+    if conversation is not None:
+        if not conversation.strip():
+            raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
+        _check_length("X-PrefixPilot-Conversation", conversation)
     request_id = (h.get(call.headers, h.REQUEST_ID) or "").strip() or new_id()
-    if len(request_id) > MAX_ID_CHARS:
+    limit = h.get(call.headers, h.MAX_DISPLACEMENT)
+    if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
+        raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
+    credential = credential_of(call.headers)
+    return Options(known, conversation, RequestId(request_id), credential, None if limit is None else int(limit))
+
+
+def check_request_id(options: Options) -> None:
+    """Raise ``InvalidRequestError`` if the request's id is too long to be kept. Only what we plan has to have one."""
+    _check_length("X-Request-Id", options.request_id)
+
+
+def _check_length(header: str, value: str) -> None:
+    if len(value) > MAX_ID_CHARS:
         raise InvalidRequestError(
-            "X-Request-Id", f"has {len(request_id)} characters", f"use at most {MAX_ID_CHARS}, or leave the header out"
+            header, f"has {len(value)} characters", f"use at most {MAX_ID_CHARS}, or leave the header out"
         )
-    return Options(known, conversation, RequestId(request_id), _credential(call.headers))
 
 
-def _credential(headers: h.RawHeaders) -> str:
+def credential_of(headers: h.RawHeaders) -> str:
+    """A hash of every header that says who the client is; equal for all clients that send none. Not reversible."""
     hashed = hashlib.blake2b(digest_size=16)
-    for name, value in headers:
-        if name.lower() in h.CREDENTIALS:
-            for part in (name.lower(), value):
+    for name, value in sorted((name.lower(), value) for name, value in headers):
+        if is_credential(name):
+            for part in (name, value):
                 hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.hexdigest()
 
 
-def read_body(call: Call, max_bytes: int) -> Mapping[str, Any]:
-    """The body as a JSON object, unfolded if it came compressed by gzip or deflate.
+def is_credential(name: bytes) -> bool:
+    """Whether a header, by its name in lower case, tells clients apart. In doubt it does: too much is forgotten rather
+    than shown to another. A token against forged requests is not one: it changes with each request."""
+    return any(word in name for word in _CREDENTIAL_WORDS) and not any(word in name for word in _NO_CREDENTIAL_WORDS)
 
-    Raises:
-        NotJsonError: it is none, or none that we can read.
-    """
-    try:
-        document = json.loads(_unfold(call, max_bytes), parse_constant=_refuse)
-    except (ValueError, RecursionError, zlib.error) as error:
-        raise NotJsonError(str(error)) from error
-    if not isinstance(document, dict):
-        raise NotJsonError("not an object")
-    return document
+
+def may_carry_blocks(call: Call, field_name: str) -> bool:
+    """Whether the body may have a key of that name: it stands there, plainly or with escapes, in UTF-8, 16 or 32; or
+    the body is compressed. Never false of a body that has it. O(bytes)."""
+    if is_encoded(call):
+        return True
+    body = call.body.replace(b"\0", b"") if b"\0" in call.body else call.body
+    return field_name.encode() in body or (b"\\u" in body and _with_escapes(field_name).search(body) is not None)
+
+
+@lru_cache
+def _with_escapes(name: str) -> re.Pattern[bytes]:
+    """Matches a JSON string of that name, each character plain or as ``\\uXXXX``."""
+    each = (f"(?:{re.escape(c)}|\\\\u(?i:{ord(c):04x}))" for c in name)
+    return re.compile("".join(each).encode())
 
 
 def is_encoded(call: Call) -> bool:
     """Whether the body came compressed."""
-    return (h.get(call.headers, b"content-encoding") or "identity").strip().lower() != "identity"
+    return _encoding(call) != "identity"
 
 
-def _unfold(call: Call, max_bytes: int) -> bytes:
-    if not is_encoded(call):
+def _encoding(call: Call) -> str:
+    named = [value.decode("latin-1") for key, value in call.headers if key.lower() == b"content-encoding"]
+    return ",".join(named).strip().lower() or "identity"
+
+
+def unfold(call: Call, max_bytes: int) -> bytes:
+    """The body as it was before it was compressed by gzip or deflate. O(bytes).
+
+    Raises:
+        UnreadableError: another coding, broken, or more than ``max_bytes``.
+    """
+    encoding = _encoding(call)
+    if encoding == "identity":
         return call.body
-    unfolding = zlib.decompressobj(47)  # 32 + 15: a gzip or zlib header, whichever is there
-    data = unfolding.decompress(call.body, max_bytes)
-    if not unfolding.eof:
-        raise NotJsonError("is cut, or unfolds to more than a body may have")
-    return data
-
-
-def _refuse(constant: str) -> float:
-    raise NotJsonError(f"{constant} is no JSON")
-
-
-def write_body(body: Mapping[str, Any]) -> bytes:
-    """The bytes to send: ASCII, so that every string that JSON can carry can be sent."""
-    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
+    if encoding not in _INFLATED:
+        raise UnreadableError(f"is compressed by {encoding!r}, which is not read here")
+    whole, rest = bytearray(), call.body
+    while rest:  # a gzip file may have several members
+        unfolding = zlib.decompressobj(_ANY_HEADER)
+        try:
+            whole += unfolding.decompress(rest, max_bytes + 1 - len(whole))
+        except zlib.error as error:
+            raise UnreadableError(f"is not what its Content-Encoding says ({error})") from None
+        if len(whole) > max_bytes:
+            raise UnreadableError(f"unfolds to more than {max_bytes} bytes")
+        if not unfolding.eof:
+            raise UnreadableError("is cut: its compressed data has no end")
+        rest = unfolding.unused_data
+    return bytes(whole)
 
 
 class RefusedError(PrefixPilotError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from prefixpilot.proxy.headers import RawHeaders
+from prefixpilot.proxy.client_wire import WIRE, ClientWire
+from prefixpilot.proxy.headers import RawHeaders, framed_once
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -14,6 +16,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 
+_AUTHORITY: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 JSON: Final[tuple[bytes, bytes]] = (b"content-type", b"application/json")
 
 
@@ -30,19 +33,20 @@ class Exchange:
 
     Attributes:
         method: as sent.
+        target: raw path and query, also where the client sent a whole URL; what else it sent is left as it is.
         path: raw, still percent-encoded, without the query.
-        target: raw path and query.
         headers: raw, in order, names in lower case.
         started: the answer's head has been sent.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
-        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
-        query: bytes = scope["query_string"]
-        self.target = self.path + (b"?" + query if query else b"")
-        self.headers: RawHeaders = list(scope["headers"])
+        self._wire: ClientWire | None = scope.get(WIRE)
+        self.target = _origin_form(self._wire.target if self._wire else _target(scope))
+        self.path = self.target.partition(b"?")[0]
+        self.headers = framed_once(list(scope["headers"]))
         self.started = False
+        self._framed_twice = len(self.headers) < len(scope["headers"])
         self._receive = receive
         self._send = send
         self._body_read = asyncio.Event()
@@ -68,12 +72,20 @@ class Exchange:
 
     async def read(self, max_bytes: int) -> bytes:
         """The whole body. Raises ClientGoneError, BodyTooLargeError."""
+        body, rest = await self.read_up_to(max_bytes)
+        if rest is not None:
+            raise BodyTooLargeError
+        return body
+
+    async def read_up_to(self, max_bytes: int) -> tuple[bytes, AsyncIterator[bytes] | None]:
+        """The body, or as much of it as passes the bound, and what then is still to come. Raises ClientGoneError."""
         body = bytearray()
-        async for data in self.stream():
+        stream = self.stream()
+        async for data in stream:
             body += data
             if len(body) > max_bytes:
-                raise BodyTooLargeError
-        return bytes(body)
+                return bytes(body), stream
+        return bytes(body), None
 
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work``; if the client goes away first, cancel it and raise ClientGoneError."""
@@ -94,9 +106,13 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the head of the answer."""
+    async def start(self, status: int, headers: RawHeaders, reason: bytes | None = None) -> None:
+        """Send the head of the answer. No request may follow one whose length was given in two ways (RFC 9112, 6.3)."""
         self.started = True
+        if self._framed_twice:
+            headers = [*headers, (b"connection", b"close")]
+        if self._wire is not None:
+            self._wire.reason = reason
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
@@ -107,3 +123,18 @@ class Exchange:
         """Send a whole answer of ours."""
         await self.start(status, [content_type, (b"content-length", str(len(body)).encode())])
         await self.write(body, more=False)
+
+
+def _target(scope: Scope) -> bytes:
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    return path + (b"?" + query if query else b"")
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Path and query of a whole URL, which a server must take too (RFC 9112, 3.2.2); the engine is its host, always."""
+    authority = _AUTHORITY.match(target)
+    if authority is None:
+        return target
+    rest = target[authority.end() :]
+    return rest if rest.startswith(b"/") else b"/" + rest

@@ -18,9 +18,12 @@ def plain_body(body: bytes, frozen: Mapping[int, str], first_number: int = 1) ->
         first_number: of the labels.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: the body is not such a request.
+        ValueError, LookupError, TypeError, AttributeError, RecursionError: the body is not such a request, or has a
+            key twice, of which JSON does not say which one counts.
     """
-    document = json.loads(body)
+    document = json.loads(
+        body, parse_int=_Number, parse_float=_Number, parse_constant=_Number.refuse, object_pairs_hook=_object
+    )
     blocks = [_block(element) for element in document.pop(FIELD, None) or ()]
     messages = document["messages"]
     texts = dict(frozen)
@@ -29,11 +32,36 @@ def plain_body(body: bytes, frozen: Mapping[int, str], first_number: int = 1) ->
         texts[newest] = "\n\n".join(filter(None, (plain_text(blocks, first_number), texts.get(newest))))
     for i, text in texts.items():
         messages[i]["content"] = _in_front(text, messages[i]["content"])
-    return json.dumps(document).encode("ascii")
+    return _written(document).encode("ascii")
+
+
+class _Number(str):
+    """A number as the client wrote it."""
+
+    @staticmethod
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("a key stands twice")
+    return document
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {_written(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return json.dumps(value)
 
 
 def _block(element: Any) -> ContextBlock:
-    if isinstance(element, str):
+    if type(element) is str:
         return ContextBlock(text=element)
     return ContextBlock(text=element["text"], title=element.get("title"))
 

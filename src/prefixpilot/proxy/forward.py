@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
-from prefixpilot.proxy.ledger import LedgerKey, Turn
 from prefixpilot.proxy.metrics import Outcome
+from prefixpilot.proxy.records import LedgerKey, Turn
+from prefixpilot.proxy.reply import Said
 from prefixpilot.proxy.report import PlanReport
 from prefixpilot.proxy.settings import Mode
 
@@ -18,11 +19,13 @@ class Ticket:
     Attributes:
         plan: for the index; ``None`` in mode off.
         key, turn: for the ledger; ``None`` without a conversation.
+        went_on: the turn has been sent before, and this is the client's copy of the reply that it goes on from.
     """
 
     plan: Plan | None = None
     key: LedgerKey | None = None
     turn: Turn | None = None
+    went_on: Said | None = None
 
     @property
     def empty(self) -> bool:

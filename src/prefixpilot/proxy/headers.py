@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 CONVERSATION: Final = b"x-prefixpilot-conversation"
+MAX_DISPLACEMENT: Final = b"x-prefixpilot-max-displacement"
 MODE: Final = b"x-prefixpilot-mode"
 PLAN: Final = b"x-prefixpilot-plan"
 REQUEST_ID: Final = b"x-request-id"
-CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key")
 
 HOP_BY_HOP: Final = frozenset(
     (
@@ -49,3 +50,22 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     named = [value for key, value in headers if key.lower() == b"connection"]
     tokens = {token.strip().lower() for value in named for token in value.split(b",")}
     return without(headers, HOP_BY_HOP | tokens)
+
+
+_UNSENDABLE: Final = re.compile(rb"[\x00\n\v\f\r]")
+
+
+def unsendable(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The first header that HTTP cannot carry, if there is one."""
+    return next((key.decode("latin-1") for key, value in headers if _UNSENDABLE.search(value)), None)
+
+
+def framed_once(headers: RawHeaders) -> RawHeaders:
+    """Without a ``Content-Length`` that a ``Transfer-Encoding`` overrides (RFC 9112, 6.3)."""
+    both = {b"content-length", b"transfer-encoding"} <= {key.lower() for key, _ in headers}
+    return without(headers, (b"content-length",)) if both else headers
+
+
+def wants_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the request asks to go on as a WebSocket."""
+    return (get(headers, b"upgrade") or "").strip().lower() == "websocket"

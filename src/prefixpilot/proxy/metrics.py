@@ -49,8 +49,17 @@ class Metrics:
         self.replaced = Counter(
             "prefixpilot_replaced_tokens", "Of blocks that an annotation stood for, as the plan counts", registry=r
         )
+        self.held = Counter("prefixpilot_held_requests", "Planned as one batch by the admission window", registry=r)
         self.ambiguous = Counter(
             "prefixpilot_ambiguous_restorations", "Histories that fit several recorded branches", registry=r
+        )
+        self.unmatched = Counter(
+            "prefixpilot_unmatched_histories",
+            "Requests of a known conversation with an earlier user message that is in no recorded turn",
+            registry=r,
+        )
+        self.unrecorded = Counter(
+            "prefixpilot_unrecorded_turns", "Turns that the ledger had no room for, or no parent", registry=r
         )
         self.live_requests = Gauge("prefixpilot_index_live_requests", "Requests in the index", registry=r)
         self.conversations = Gauge("prefixpilot_conversations", "Conversations in the ledger", registry=r)

@@ -12,42 +12,48 @@ the given order; one after it never reaches the client. Both are counted and log
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
-from prefixpilot.core import Plan, Request, TenantId
+from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts import render_blocks
-from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat, text_in_front
+from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat
+from prefixpilot.prompts.source import ChatSource, NoObjectError, UnreadableError
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.call import (
     Call,
-    NotJsonError,
     Options,
     RefusedError,
-    is_encoded,
-    read_body,
+    check_request_id,
+    may_carry_blocks,
     read_options,
-    write_body,
+    unfold,
 )
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import NOTHING_RESTORED, Ledger, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.records import NOTHING_RESTORED, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.reply import Said
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.steps import Failed, Parse, Planner
+from prefixpilot.proxy.steps import Failed, Parse, Planner, ReadChat
 from prefixpilot.proxy.turns import (
     ALONE,
+    Draft,
     Past,
     Planned,
+    bounded,
+    brought_by,
     given,
     labels_of_sent,
     plain,
+    request_of,
     same_again,
     turn_of,
 )
@@ -69,7 +75,7 @@ class Pipeline:
         *,
         parse: Parse = parse_chat,
         render: Callable[[Plan], str] = render_blocks,
-        place: Callable[[ChatRequest, str, Mapping[int, Any]], dict[str, Any]] = ChatRequest.render,
+        place: Callable[[ChatSource, Mapping[int, str], str], bytes] = ChatSource.with_texts,
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str], AnswerObserver] = AnswerObserver,
         new_id: Callable[[], str] = lambda: uuid4().hex,
@@ -94,73 +100,130 @@ class Pipeline:
         Raises:
             RefusedError: 400 for a client's mistake; 500 if even the plain rendering failed.
         """
+        return self.complete(self.draft(call))
+
+    def draft(self, call: Call) -> Draft | Forward:
+        """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
         try:
             options = read_options(call, self._settings.mode, self._new_id)
-            if options.conversation is None and FIELD.encode() not in call.body and not is_encoded(call):
+            if options.conversation is None and not may_carry_blocks(call, FIELD):
                 return _untouched(call, options)
-            return self._prepare(call, options)
+            read = self.attempt("parse", lambda: self._read(call, options))
+        except InvalidRequestError as error:
+            raise RefusedError.of(error) from error
+        if isinstance(read, Failed):
+            return self._last_resort(call, options, read, NOTHING_RESTORED)
+        if read is None:
+            return _untouched(call, options)
+        draft = Draft(call, options, read.chat, read.source, self._recall(read.chat, options))
+        return replace(draft, request=self._batchable(draft)) if self._settings.admission_window_ms else draft
+
+    def _batchable(self, draft: Draft) -> Request | None:
+        chat, past = draft.chat, draft.past
+        if draft.options.mode == "off" or isinstance(past, Failed) or past.restored.record.turns or not chat.blocks:
+            return None
+        request = self.attempt("plan", lambda: request_of(chat, draft.options, self._settings.tenant))
+        return None if isinstance(request, Failed) or chat.newest_user in past.restored.turns else request
+
+    def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
+        """Plans of drafts with a request, in the order in which to send them; ``None`` for those to plan alone."""
+        by_id: dict[str, Draft] = {}
+        for draft in drafts:
+            by_id.setdefault(draft.options.request_id, draft)
+        batch = list(by_id.values())
+        requests = [draft.request for draft in batch if draft.request is not None]
+        planned = self.attempt("plan_together", lambda: self._pilot.propose_batch(requests))
+        if isinstance(planned, Failed):
+            return [(draft, None) for draft in drafts]
+        self._metrics.held.inc(len(planned))
+        rest = [(draft, None) for draft in drafts if by_id[draft.options.request_id] is not draft]
+        return [*((batch[entry.position], entry.plan) for entry in planned), *rest]
+
+    def complete(self, draft: Draft | Forward, plan: Plan | None = None) -> Forward:
+        """What to send for a draft, with the plan that was made for it, if one was. Errors as :meth:`prepare`."""
+        if isinstance(draft, Forward):
+            return draft
+        try:
+            return self._complete(draft, plan)
         except InvalidRequestError as error:
             raise RefusedError.of(error) from error
 
-    def _prepare(self, call: Call, options: Options) -> Forward:
-        chat = self.attempt("parse", lambda: self._read(call, options))
-        if isinstance(chat, Failed):
-            return self._last_resort(call, options, chat, NOTHING_RESTORED)
-        if chat is None:
-            return _untouched(call, options)
-        past = self._recall(chat, options)
-        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE)
+    def _complete(self, draft: Draft, plan: Plan | None) -> Forward:
+        call, options, chat, past = draft.call, draft.options, draft.chat, draft.past
+        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE, plan)
         failed = next((x for x in (past, planned) if isinstance(x, Failed)), None)
         past = past if isinstance(past, Past) else ALONE
         if isinstance(planned, Failed):
             planned = plain(chat, past)
         if not planned.text and not past.restored.texts and FIELD not in chat.body:
-            return replace(_untouched(call, options, failed), ticket=planned.ticket)
-        body = self.attempt("place", lambda: self._body(chat, planned, past.restored))
+            told = past.restored.unmatched or past.restored.ambiguous
+            header = self._header(self._report(options, chat, past, planned, failed)) if told else None
+            return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
+        body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if chat.newest_user in past.restored.turns else plain(chat, past).ticket
             return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
-        return self._forward(call, options, chat, past.restored, planned, body, failed)
+        return self._forward(call, options, self._report(options, chat, past, planned, failed), planned, body)
 
-    def _read(self, call: Call, options: Options) -> ChatRequest | None:
+    def _read(self, call: Call, options: Options) -> ReadChat | None:
         try:
-            body = read_body(call, self._settings.max_body_bytes)
-        except NotJsonError:
+            source = ChatSource.read(unfold(call, self._settings.max_body_bytes), FIELD)
+        except NoObjectError:
             return None
-        return self._parse(body, history=options.conversation is not None)
+        except UnreadableError as error:
+            self._refuse_unreadable(call, options, error)
+            return None
+        chat = self._parse(source.body, history=options.conversation is not None)
+        if chat is None:
+            return None
+        check_request_id(options)
+        return ReadChat(chat if options.max_displacement is None else bounded(chat, options.max_displacement), source)
+
+    def _refuse_unreadable(self, call: Call, options: Options, error: UnreadableError) -> None:
+        """Passing on what may hold blocks, or belongs to a conversation that does, would drop evidence in silence."""
+        key = self._key(options)
+        if may_carry_blocks(call, FIELD) or (key is not None and self._ledger.knows(key)):
+            reason = f"{error}, so that its {FIELD} or its earlier turns cannot be placed"
+            raise InvalidRequestError("body", reason, "send one JSON object in UTF-8, plain or compressed by gzip")
+
+    def _key(self, options: Options) -> LedgerKey | None:
+        if options.conversation is None:
+            return None
+        return LedgerKey(self._settings.tenant, options.credential, options.conversation, options.mode)
 
     def _recall(self, chat: ChatRequest, options: Options) -> Past | Failed:
-        if options.conversation is None or chat.newest_user < 0:
+        key = self._key(options)
+        if key is None or chat.newest_user < 0:
             return ALONE
-        key = LedgerKey(self._settings.tenant, options.credential, options.conversation, options.mode)
         past = self.attempt("restore", lambda: self._restore(key, chat))
         if isinstance(past, Past) and past.restored.ambiguous:
             self._metrics.ambiguous.inc()
+        elif isinstance(past, Past) and past.restored.unmatched:
+            self._metrics.unmatched.inc()
         return past
 
     def _restore(self, key: LedgerKey, chat: ChatRequest) -> Past:
         history = History.of(chat)
-        return Past(key, history, self._ledger.restore(key, history, with_newest=chat.in_tool_loop))
+        restored = self._ledger.restore(key, history, with_newest=chat.in_tool_loop, brought=brought_by(chat))
+        return Past(key, history, restored)
 
-    def _plan(self, chat: ChatRequest, options: Options, past: Past) -> Planned | Failed:
-        if chat.newest_user in past.restored.turns:
-            return Planned("", labels_of_sent(chat.blocks, past.restored.labels))
-        return self.attempt("plan", lambda: self._plan_turn(chat, options, past))
+    def _plan(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned | Failed:
+        sent = past.restored.turns.get(chat.newest_user)
+        if sent is not None and past.history is not None:
+            went_on = Ticket(None, past.key, sent, past.history.reply_to(chat.newest_user))
+            return Planned("", labels_of_sent(chat.blocks, past.restored.labels), ticket=went_on)
+        return self.attempt("plan", lambda: self._plan_turn(chat, options, past, plan))
 
-    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past) -> Planned:
+    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned:
         retried = self._retried(chat, past)
         if retried is not None:
             return same_again(retried, chat.blocks, options, past.key)
         if not chat.blocks:
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(chat, past, "", (), past.restored.record)))
-        request = Request(
-            chat.blocks,
-            options.request_id,
-            tenant=TenantId(self._settings.tenant),
-            scope=chat.scope(),
-        )
         record = past.restored.record
-        plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
+        if plan is None:
+            request = request_of(chat, options, self._settings.tenant)
+            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
         text = self._render(plan)
         turn = turn_of(chat, past, text, plan.labels, record.after(plan), plan)
         return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
@@ -169,46 +232,50 @@ class Pipeline:
         if past.key is None or past.history is None:
             return None
         chain = past.history.chains[chat.newest_user]
-        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat.blocks))
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat))
 
-    def _body(self, chat: ChatRequest, planned: Planned, restored: Restoration) -> bytes:
-        frozen = {
-            i: text_in_front(text, chat.messages[i].get("content"), f"messages[{i}].content")
-            for i, text in restored.texts.items()
-        }
-        return write_body(self._place(chat, planned.text, frozen))
+    def _body(self, draft: Draft, planned: Planned, restored: Restoration) -> bytes:
+        texts = restored.texts
+        if planned.text:
+            texts[draft.chat.newest_user] = planned.text
+        return self._place(draft.source, texts, FIELD)
 
-    def _forward(
-        self,
-        call: Call,
-        options: Options,
-        chat: ChatRequest,
-        restored: Restoration,
-        planned: Planned,
-        body: bytes,
-        failed: Failed | None,
-    ) -> Forward:
-        cause = None if failed is None else str(failed)
-        report = PlanReport(
+    def _report(
+        self, options: Options, chat: ChatRequest, past: Past, planned: Planned, failed: Failed | None
+    ) -> PlanReport:
+        return PlanReport(
             options.request_id,
             options.mode,
             chat.blocks,
             planned.labels,
             planned.plan,
-            len(restored.texts),
-            restored.ambiguous,
-            cause,
+            len(past.restored.texts),
+            past.restored.ambiguous,
+            None if failed is None else str(failed),
+            past.restored.unmatched,
+            self._will_be_recorded(chat, past, planned),
         )
-        self.attempt("report", lambda: self._plans.add(report))
+
+    def _will_be_recorded(self, chat: ChatRequest, past: Past, planned: Planned) -> bool | None:
+        if past.key is None:
+            return None
+        turn = planned.ticket.turn
+        return chat.newest_user in past.restored.turns if turn is None else self._ledger.has_room(past.key, turn)
+
+    def _header(self, report: PlanReport) -> bytes | None:
         header = self.attempt("report", lambda: self._describe(report))
+        return None if isinstance(header, Failed) else header
+
+    def _forward(self, call: Call, options: Options, report: PlanReport, planned: Planned, body: bytes) -> Forward:
+        self.attempt("report", lambda: self._plans.add(report))
         return Forward(
             body,
-            "planned" if failed is None else "fallback",
+            "planned" if report.fallback is None else "fallback",
             options.mode,
             options.request_id,
             call.received,
             touched=True,
-            plan_header=None if isinstance(header, Failed) else header,
+            plan_header=self._header(report),
             report=report,
             ticket=planned.ticket,
         )
@@ -216,16 +283,18 @@ class Pipeline:
     def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
         """Plain text by other code than that which failed; the client's bytes only if nothing is to be placed."""
         untouched = _untouched(call, options, failed)
-        if FIELD.encode() not in call.body and not restored.texts and not is_encoded(call):
+        if not restored.texts and not may_carry_blocks(call, FIELD):
             return untouched
         number = restored.record.next_number
-        body = self.attempt("fallback", lambda: fallback.plain_body(call.body, restored.texts, number))
+        body = self.attempt("fallback", lambda: self._plain_body(call, restored.texts, number))
         if isinstance(body, Failed):
             message = f"the proxy failed on this request, and so did its plain rendering ({failed}, {body})"
             raise RefusedError(500, message, "server_error", None, "proxy_error")
         report = PlanReport(options.request_id, options.mode, (), (), None, len(restored.texts), False, str(failed))
-        header = self.attempt("report", lambda: self._describe(report))
-        return replace(untouched, body=body, touched=True, plan_header=None if isinstance(header, Failed) else header)
+        return replace(untouched, body=body, touched=True, plan_header=self._header(report))
+
+    def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
+        return fallback.plain_body(unfold(call, self._settings.max_body_bytes), frozen, number)
 
     # -- after the engine
 
@@ -242,10 +311,15 @@ class Pipeline:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
         if ticket.key is not None and ticket.turn is not None:
-            key, turn = ticket.key, ticket.turn
-            self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply))
+            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
         if forward.report is not None and forward.report.plan is not None:
             self._count(forward.report.plan)
+
+    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
+        if went_on is not None:
+            self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
+        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
+            self._metrics.unrecorded.inc()
 
     def finished(self, forward: Forward, answer: AnswerObserver) -> None:
         """The answer is complete."""
@@ -274,8 +348,8 @@ class Observation:
     """One answer going by. Nothing that goes wrong here reaches the client.
 
     Attributes:
-        holds_last: the answer is not a stream, and is known only with its last byte; pass that on after ``finish``, so
-            that the client's next request finds this turn recorded.
+        holds_last: the answer is one document, and is known only with its last byte; pass that on after ``finish``, so
+            that the client's next request finds this turn recorded. Known once the first bytes have been fed.
     """
 
     def __init__(self, pipeline: Pipeline, forward: Forward, answer: AnswerObserver) -> None:
@@ -284,7 +358,11 @@ class Observation:
         self._answer = answer
         self._broken = False
         self._told = False
-        self.holds_last = not answer.streaming
+
+    @property
+    def holds_last(self) -> bool:
+        """See the class."""
+        return self._answer.whole
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer."""

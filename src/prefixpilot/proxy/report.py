@@ -13,6 +13,8 @@ from prefixpilot.core import ContextBlock, Plan, RequestId
 from prefixpilot.proxy.settings import Mode
 
 MAX_HEADER_BYTES: Final = 4000
+_ENTRY_BYTES: Final = 1024
+"""Of a kept report: its id, which is bounded, and the containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class PlanReport:
         plan: ``None`` if nothing was planned (no blocks, a tool loop, a fallback).
         restored: how many earlier turns were sent again as they had been sent.
         ambiguous: the history fits several recorded branches.
+        unmatched: earlier user messages of a known conversation that are in no recorded turn: edited, or cut.
+        recorded: this turn will be sent again as it was; ``None`` if the request stands alone.
         fallback: step and kind of an error of ours, if there was one.
     """
 
@@ -36,6 +40,8 @@ class PlanReport:
     restored: int
     ambiguous: bool
     fallback: str | None
+    unmatched: int = 0
+    recorded: bool | None = None
 
     @property
     def replaced(self) -> int:
@@ -51,11 +57,13 @@ class PlanReport:
             "request_id": self.request_id,
             "mode": self.mode,
             "blocks": len(self.blocks),
-            "prefix_len": plan.prefix_len if plan else 0,
+            "prefix_len": plan.prefix_len if plan and plan.predicted_cached_tokens is not None else None,
             "replaced": self.replaced,
             "predicted_cached_tokens": plan.predicted_cached_tokens if plan else None,
             "restored": self.restored,
             "ambiguous": self.ambiguous,
+            "unmatched": self.unmatched,
+            "recorded": self.recorded,
         }
         return summary if self.fallback is None else {**summary, "fallback": self.fallback}
 
@@ -78,7 +86,7 @@ def plan_header(report: PlanReport) -> bytes:
     header = _compact({**summary, "labels": list(report.labels)})
     if len(header) <= MAX_HEADER_BYTES:
         return header
-    return _compact({**summary, "labels_at": f"/plans/{quote(report.request_id, safe='')}"})
+    return _compact({**summary, "labels_at": f"/plans/{quote(report.request_id, safe='', encoding='latin-1')}"})
 
 
 def _compact(value: Mapping[str, Any]) -> bytes:
@@ -86,22 +94,39 @@ def _compact(value: Mapping[str, Any]) -> bytes:
 
 
 class RecentPlans:
-    """The last plans as JSON, by request id; the oldest goes first."""
+    """The last plans as JSON, by request id, bounded in number and in bytes; the oldest goes first.
 
-    def __init__(self, max_plans: int) -> None:
+    A report that alone has more than ``max_bytes`` is not kept.
+    """
+
+    def __init__(self, max_plans: int, max_bytes: int) -> None:
         self._max = max_plans
+        self._max_bytes = max_bytes
         self._reports: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._reports)
 
     def add(self, report: PlanReport) -> None:
         """Keep a report (its labels and numbers, no text); one of the same id is replaced."""
-        self._reports[report.request_id] = _compact(report.full())
-        self._reports.move_to_end(report.request_id)
-        if len(self._reports) > self._max:
-            self._reports.popitem(last=False)
+        self._size -= _size(self._reports.pop(report.request_id, None))
+        whole = _compact(report.full())
+        self._reports[report.request_id] = whole
+        self._size += _size(whole)
+        while self._reports and (len(self._reports) > self._max or self._size > self._max_bytes):
+            _, oldest = self._reports.popitem(last=False)
+            self._size -= _size(oldest)
+
+    @property
+    def size(self) -> int:
+        """Bytes held: an upper estimate."""
+        return self._size
 
     def get(self, request_id: str) -> bytes | None:
         """The report of a request, if it is still kept."""
         return self._reports.get(request_id)
+
+
+def _size(report: bytes | None) -> int:
+    return 0 if report is None else len(report) + _ENTRY_BYTES

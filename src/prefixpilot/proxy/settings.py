@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from prefixpilot.config import PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 
@@ -13,6 +14,7 @@ Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 MIB: Final = 1 << 20
+MAX_WINDOW_MS: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,16 @@ class ProxySettings:
         total_timeout: seconds for one request, all in all.
         ready_timeout: seconds ``/readyz`` waits for the engine.
         drain_timeout: seconds that requests in flight get at SIGTERM.
-        max_body_bytes: of a chat request; a longer one gets 413. Other requests are streamed and have no bound.
+        max_body_bytes: of a request that we have to read; a longer one gets 413. What has neither blocks nor a
+            conversation has no bound: it is streamed.
+        max_request_blocks: of one request; more get 400.
         max_connections: open connections to the engine; further requests wait.
         max_conversations, max_turns, max_ledger_bytes: bounds of the ledger; turns are per conversation.
-        max_plans: recent plans kept for ``GET /plans/{request_id}``.
+        max_plans, max_plan_bytes: recent plans kept for ``GET /plans/{request_id}``.
+        max_contexts, max_blocks: bounds of the index, if the proxy makes its own: requests, and lengths of blocks.
+        admission_window_ms: under concurrency, hold requests with blocks for so many milliseconds at most and plan them
+            as one batch; 0 holds none.
+        max_held: requests held at most; the window closes when so many are.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -51,11 +59,17 @@ class ProxySettings:
     ready_timeout: float = 2.0
     drain_timeout: float = 10.0
     max_body_bytes: int = 64 * MIB
+    max_request_blocks: int = 1000
     max_connections: int = 1000
     max_conversations: int = 10_000
     max_turns: int = 512
     max_ledger_bytes: int = 256 * MIB
     max_plans: int = 1000
+    max_plan_bytes: int = 16 * MIB
+    max_contexts: int = 20_000
+    max_blocks: int = 100_000
+    admission_window_ms: float = 0.0
+    max_held: int = 64
 
     def __post_init__(self) -> None:
         _check_engine(self.engine)
@@ -66,8 +80,16 @@ class ProxySettings:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0")
+        if not 0 <= self.admission_window_ms <= MAX_WINDOW_MS:
+            remedy = f"use 0 (off) to {MAX_WINDOW_MS:g} milliseconds"
+            raise ConfigError("admission_window_ms", f"is {self.admission_window_ms!r}", remedy)
         if self.cache_tokens is not None and self.cache_tokens < 1:
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+
+    @property
+    def pilot(self) -> PilotConfig:
+        """Settings of the index."""
+        return PilotConfig(cache_tokens=self.cache_tokens, max_contexts=self.max_contexts, max_blocks=self.max_blocks)
 
     @property
     def engine_root(self) -> str:
@@ -82,11 +104,16 @@ _POSITIVE = (
     "ready_timeout",
     "drain_timeout",
     "max_body_bytes",
+    "max_request_blocks",
     "max_connections",
     "max_conversations",
     "max_turns",
     "max_ledger_bytes",
     "max_plans",
+    "max_plan_bytes",
+    "max_contexts",
+    "max_blocks",
+    "max_held",
 )
 
 

@@ -6,32 +6,66 @@ from collections.abc import Iterator
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 4 << 20
+FIELDS: Final = (b":", b"data", b"event", b"id", b"retry")
+"""What a stream of events can begin with."""
+
+
+class LineSplitter:
+    """Lines of a stream that end with CR, LF or CRLF. Of a line over ``MAX_EVENT_BYTES`` only the head is kept."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._after_cr = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The lines that these bytes complete. O(bytes)."""
+        if not data:
+            return
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r") if data else False
+        *lines, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            whole = bytes(self._line) + line
+            self._line.clear()
+            yield whole
+        if len(self._line) <= MAX_EVENT_BYTES:
+            self._line += rest
+
+    def finish(self) -> Iterator[bytes]:
+        """The last line, if no end of line came."""
+        if self._line:
+            yield bytes(self._line)
+            self._line.clear()
 
 
 class EventParser:
-    """Splits a stream of events. Lines end with LF or CRLF; an event longer than ``MAX_EVENT_BYTES`` is skipped.
+    """Splits a stream of events. An event longer than ``MAX_EVENT_BYTES`` is skipped.
 
     >>> parser = EventParser()
     >>> list(parser.feed(b"data: 1"))
     []
-    >>> list(parser.feed(b"2\\r\\n\\r\\n: ping\\n\\ndata: [DONE]\\n\\n"))
-    [b'12', b'[DONE]']
+    >>> list(parser.feed(b"2\\r\\n\\r\\n: ping\\r\\rdata: [DONE]"))
+    [b'12']
+    >>> list(parser.finish())
+    [b'[DONE]']
     """
 
     def __init__(self) -> None:
-        self._line = bytearray()
+        self._lines = LineSplitter()
         self._data: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The ``data`` fields of the events that these bytes complete. O(bytes)."""
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            whole = bytes(self._line) + line
-            self._line.clear()
-            yield from self._take(whole.removesuffix(b"\r"))
-        if len(self._line) <= MAX_EVENT_BYTES:
-            self._line += rest
+        for line in self._lines.feed(data):
+            yield from self._take(line)
+
+    def finish(self) -> Iterator[bytes]:
+        """The last event, if the stream ends without the blank line that completes it."""
+        for line in self._lines.finish():
+            yield from self._take(line)
+        yield from self._take(b"")
 
     def _take(self, line: bytes) -> Iterator[bytes]:
         if not line:

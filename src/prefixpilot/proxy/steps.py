@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import Plan, Request
+from prefixpilot.core import Plan, PlannedRequest, Request
 from prefixpilot.prompts.chat import ChatRequest
+from prefixpilot.prompts.source import ChatSource
 
 
 class Planner(Protocol):
@@ -16,6 +17,7 @@ class Planner(Protocol):
 
     def propose(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
     def as_given(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
+    def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]: ...
     def learn(self, plan: Plan) -> None: ...
     def evict(self, request_ids: Iterable[str]) -> int: ...
     @property
@@ -26,6 +28,13 @@ class Parse(Protocol):
     """:func:`prefixpilot.prompts.chat.parse_chat`."""
 
     def __call__(self, body: Mapping[str, Any], *, history: bool = ...) -> ChatRequest | None: ...
+
+
+class ReadChat(NamedTuple):
+    """A chat body, and the text that it came in."""
+
+    chat: ChatRequest
+    source: ChatSource
 
 
 @dataclass(frozen=True, slots=True)

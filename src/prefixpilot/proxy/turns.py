@@ -7,14 +7,25 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.core import ContextBlock, Plan, Request, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
-from prefixpilot.proxy.call import Options
+from prefixpilot.prompts.source import ChatSource
+from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import NOTHING_RESTORED, BlockKey, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.records import (
+    NOTHING_RESTORED,
+    BlockKey,
+    Brought,
+    LedgerKey,
+    Restoration,
+    Turn,
+    without_texts,
+)
+from prefixpilot.proxy.steps import Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,24 @@ class Past:
 
 
 ALONE: Final = Past()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A chat request that has been read, before it is planned.
+
+    Attributes:
+        source: the text of its body.
+        past: or what failed on the way to it.
+        request: to be planned together with others; ``None`` if it is not a first turn whose blocks may be ordered.
+    """
+
+    call: Call
+    options: Options
+    chat: ChatRequest
+    source: ChatSource
+    past: Past | Failed
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +84,45 @@ def _block_key(block: ContextBlock) -> BlockKey:
     return digest([block.title, block.text])
 
 
-def given(blocks: Iterable[ContextBlock]) -> bytes:
-    return digest([[block.title, block.text] for block in blocks])
+def brought_by(chat: ChatRequest) -> Brought | None:
+    """The blocks that come with a tool loop; ``None`` if none come, or it is none."""
+    if not chat.in_tool_loop or not chat.blocks:
+        return None
+    return Brought(given(chat), tuple(map(_block_key, chat.blocks)))
+
+
+def request_of(chat: ChatRequest, options: Options, tenant: str) -> Request:
+    """What a planner is asked."""
+    return Request(
+        chat.blocks,
+        options.request_id,
+        tenant=TenantId(tenant),
+        scope=chat.scope(),
+        constraints=chat.constraints,
+    )
+
+
+def bounded(chat: ChatRequest, max_displacement: int) -> ChatRequest:
+    """The request with a bound on how far its blocks may be moved.
+
+    Raises:
+        InvalidRequestError: its own pins move them farther; names the header.
+    """
+    constraints = replace(chat.constraints, max_displacement=max_displacement)
+    try:
+        constraints.units(len(chat.blocks))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(MAX_DISPLACEMENT, error.reason, error.remedy) from None
+    return replace(chat, constraints=constraints)
+
+
+def given(chat: ChatRequest) -> bytes:
+    """Hash over the blocks and what is demanded of their order; equal for a request that is sent again."""
+    demands = chat.constraints
+    blocks = [[block.title, block.text] for block in chat.blocks]
+    if demands is UNCONSTRAINED:
+        return digest(blocks)
+    return digest([blocks, demands.groups, demands.max_displacement, demands.first, demands.last])
 
 
 def labels_of_sent(blocks: tuple[ContextBlock, ...], labels: Mapping[BlockKey, str]) -> tuple[str, ...]:
@@ -84,12 +150,13 @@ def turn_of(
         return None
     return Turn(
         past.history.chains[chat.newest_user],
+        past.history.messages[chat.newest_user],
         past.restored.deepest,
         text,
-        given(chat.blocks),
+        given(chat),
         dict(zip(map(_block_key, chat.blocks), labels, strict=True)),
         record,
-        plan,
+        None if plan is None else without_texts(plan),
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from prefixpilot.errors import EngineError, MissingExtraError
-from prefixpilot.proxy.headers import NOT_SENT_ON, RawHeaders, end_to_end, without
+from prefixpilot.proxy.engine_wire import EngineConnector, EngineRequest, LostError, verbatim
+from prefixpilot.proxy.headers import NOT_SENT_ON, RawHeaders, end_to_end, unsendable, without
 from prefixpilot.proxy.settings import ProxySettings
 
 try:
@@ -19,10 +21,18 @@ except ImportError:
     raise MissingExtraError("aiohttp", 'pip install "prefixpilot[proxy]"') from None
 
 KEEP_ALIVE_S: Final = 2.0
-"""Shorter than the 5 s after which common engines close an idle connection: a POST is never sent into a closing one."""
+"""Shorter than the 5 s after which common engines close an idle connection: few POSTs meet a closing one."""
 MAX_HEADER_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 256 * 1024
+"""A longer body is written in pieces, so that no copy of all of it is made at once."""
+IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods that may be sent again when it is not known whether the engine saw them (RFC 9110, 9.2.2)."""
 
 EngineResponse = aiohttp.ClientResponse
+Head: TypeAlias = tuple[bytes, bytes, RawHeaders]
+"""Method, target and headers, as on the wire."""
+
+log = logging.getLogger(__name__)
 
 
 class EngineUnreachableError(EngineError):
@@ -38,17 +48,32 @@ class EngineBrokeOffError(EngineError):
 
 
 class Upstream:
-    """A client of one engine. Use between ``start`` and ``close``, on one event loop."""
+    """A client of one engine. Use between ``start`` and ``close``, on one event loop.
+
+    Connections are used again. One that turns out to be closed before the first byte of an answer (engines close them
+    as they like) is no failure of a request that may be sent twice: it goes out once more, on a new connection.
+    llama.cpp closes after every streamed answer, whatever its headers say, so that without TLS, where a new connection
+    costs next to nothing, none is used again after a stream.
+    """
 
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         self._root = settings.engine_root
-        self._session: aiohttp.ClientSession | None = None
+        self._url = URL(self._root + "/", encoded=True)
+        self._prefix = self._url.raw_path.rstrip("/").encode("ascii")
+        self._pooled: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the client. No connection is made yet."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._settings.max_connections, keepalive_timeout=KEEP_ALIVE_S),
+        limit, one_stream = self._settings.max_connections, self._url.scheme == "http"
+        self._pooled = self._session(EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, one_stream=one_stream))
+        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0))
+
+    def _session(self, connector: EngineConnector) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
+            request_class=EngineRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=self._settings.connect_timeout, sock_read=self._settings.idle_timeout
@@ -61,38 +86,74 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._pooled, self._fresh):
+            if session is not None:
+                await session.close()
 
     @asynccontextmanager
     async def request(
-        self, method: str, target: bytes, headers: RawHeaders, body: bytes | AsyncIterable[bytes] | None
+        self,
+        method: str,
+        target: bytes,
+        headers: RawHeaders,
+        body: bytes | AsyncIterable[bytes] | None,
+        *,
+        repeatable: bool = False,
     ) -> AsyncIterator[EngineResponse]:
         """Send a request; the response when its headers have come. Leaving early closes the connection.
 
         Args:
-            target: raw path and query, as on the wire.
+            target: raw path and query, as on the wire; begins with ``/``, so that it cannot choose a host.
             headers: the client's; those of its connection and ``Host`` are left out.
             body: a body of known length as bytes, one that streams as an iterable.
+            repeatable: to send it twice does no harm, though the method is not idempotent.
 
         Raises:
-            EngineUnreachableError, EngineTimeoutError: no response.
+            EngineUnreachableError, EngineTimeoutError: no response, or none that can be passed on.
         """
-        if self._session is None:
-            raise EngineUnreachableError("the proxy is not started")
-        url = URL(self._root + target.decode("latin-1"), encoded=True)
-        sent = CIMultiDict((_text(k), _text(v)) for k, v in without(end_to_end(headers), NOT_SENT_ON))
+        if not target.startswith(b"/"):
+            raise EngineUnreachableError("a request target has to begin with /")
+        head = method.encode("ascii"), self._prefix + target, without(end_to_end(headers), NOT_SENT_ON)
+        again = isinstance(body, bytes | None) and (repeatable or method in IDEMPOTENT)
         try:
-            response = await self._session.request(method, url, headers=sent, data=body, allow_redirects=False)
+            response = await self._send(head, body, again=again)
         except TimeoutError as error:
             raise EngineTimeoutError(f"the engine at {self._root} did not answer in time ({_reason(error)})") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (LostError, aiohttp.ClientError, OSError, ValueError) as error:
             raise EngineUnreachableError(f"the engine at {self._root} did not answer: {_reason(error)}") from error
-        _never_reuse_after_a_stream(response)
         try:
+            _check_head(response)
             yield response
         finally:
             response.close()
+
+    async def _send(self, head: Head, body: bytes | AsyncIterable[bytes] | None, *, again: bool) -> EngineResponse:
+        if self._pooled is None or self._fresh is None:
+            raise EngineUnreachableError("the proxy is not started")
+        try:
+            return await self._attempt(self._pooled, head, body)
+        except LostError as lost:
+            if not (again and lost.stale):
+                raise
+            log.debug("a kept connection to the engine was closed (%s); sending again on a new one", lost)
+        return await self._attempt(self._fresh, head, body)
+
+    async def _attempt(
+        self, session: aiohttp.ClientSession, head: Head, body: bytes | AsyncIterable[bytes] | None
+    ) -> EngineResponse:
+        method, _, headers = head
+        fields = CIMultiDict((key.decode("latin-1"), value.decode("latin-1")) for key, value in headers)
+        if isinstance(body, bytes) and len(body) > PIECE_BYTES:
+            fields.setdefault("Content-Length", str(len(body)))
+            body = _pieces(body)
+        return await session.request(
+            method.decode("ascii"),
+            self._url,
+            headers=fields,
+            data=body,
+            allow_redirects=False,
+            middlewares=(verbatim(*head),),
+        )
 
     async def probe(self) -> str | None:
         """Ask the engine for ``/health``; what is wrong with it, or ``None``. An engine without that path is fine."""
@@ -106,11 +167,18 @@ class Upstream:
             return str(error)
 
 
-def _never_reuse_after_a_stream(response: EngineResponse) -> None:
-    """llama.cpp closes the connection after a streamed answer, whatever its Keep-Alive header says."""
-    connection = response.connection
-    if connection is not None and connection.protocol is not None and response.content_type == "text/event-stream":
-        connection.protocol.force_close()
+def _check_head(response: EngineResponse) -> None:
+    """Raises EngineUnreachableError for a head that no client could be sent."""
+    if not 200 <= response.status < 600:
+        raise EngineUnreachableError(f"the engine answered with status {response.status}, which is none of HTTP")
+    name = unsendable(response.raw_headers)
+    if name is not None:
+        raise EngineUnreachableError(f"the engine's header {name!r} holds a control character")
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 async def chunks(response: EngineResponse) -> AsyncGenerator[bytes, None]:
@@ -133,12 +201,9 @@ def response_headers(response: EngineResponse) -> RawHeaders:
     return [(key.lower(), value) for key, value in end_to_end(response.raw_headers)]
 
 
-def _text(value: bytes) -> str:
-    """So that aiohttp, which writes UTF-8, writes the same bytes; bytes that are no UTF-8 are taken as latin-1."""
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+def response_reason(response: EngineResponse) -> bytes:
+    """The engine's reason phrase, as sent."""
+    return (response.reason or "").encode("utf-8", "surrogateescape")
 
 
 def _reason(error: BaseException) -> str:

@@ -43,6 +43,8 @@ class LoopbackServer:
         if self._thread is not None:
             raise EngineError("the server is already started")
         listener = socket.create_server(("127.0.0.1", 0))
+        # With its protocol named, so that asyncio sets TCP_NODELAY on its connections.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
         self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="loopback", daemon=True)
         self._thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from prefixpilot.core import Request, RequestId
@@ -45,8 +46,9 @@ def _request(record: Record, custom_id: str) -> WorkloadRequest:
     if FIELD in body and not url.endswith(CHAT_PATH):
         raise record.error("url", f"is {shown(url)}", f"{FIELD} go with a url that ends with {CHAT_PATH}")
     chat = _chat(record, body)
-    blocks, scope = ((), "") if chat is None else (chat.blocks, chat.scope())
-    request = Request(blocks, RequestId(custom_id), scope=scope)
+    request = Request((), RequestId(custom_id))
+    if chat is not None:
+        request = replace(request, blocks=chat.blocks, scope=chat.scope(), constraints=chat.constraints)
     return WorkloadRequest(request, custom_id, 0, record.where, BatchLine(record.values, chat))
 
 

@@ -125,7 +125,7 @@ def _parse(where: str, line: bytes) -> Mapping[str, Any]:
     if not line.strip():
         raise TraceError(where, "is an empty line", "take it out")
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=_object, **_NUMBERS)
     except UnicodeDecodeError as error:
         raise TraceError(where, f"is not UTF-8 (byte {error.start})", "write the file as UTF-8") from None
     except json.JSONDecodeError as error:
@@ -137,6 +137,15 @@ def _parse(where: str, line: bytes) -> Mapping[str, Any]:
     return value
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
@@ -146,6 +155,9 @@ def _finite(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{written} is too large a number")
     return value
+
+
+_NUMBERS: Final[Any] = {"parse_constant": _refuse_constant, "parse_float": _finite}
 
 
 def _reason(error: BaseException) -> str:

@@ -1,0 +1,153 @@
+"""What aiohttp does not do: write a head of the client's own bytes, and say what was lost with a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from prefixpilot.errors import MissingExtraError
+from prefixpilot.proxy.headers import RawHeaders
+
+try:
+    import aiohttp
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.connector import Connection
+except ImportError:
+    raise MissingExtraError("aiohttp", 'pip install "prefixpilot[proxy]"') from None
+
+_FRAMING: Final = (b"connection", b"content-length", b"transfer-encoding")
+"""Headers that aiohttp decides upon, unless the client sent them."""
+
+
+class LostError(Exception):
+    """The connection broke, or could not be used, before the head of an answer.
+
+    Attributes:
+        stale: it had served a request before, and no byte of an answer to this one had come: it may be that the engine
+            closed it without having seen this request.
+    """
+
+    def __init__(self, cause: Exception, *, stale: bool) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.stale = stale
+
+
+class EngineProtocol(ResponseHandler):
+    """A connection to the engine. Counts its requests, and the bytes that came since the last one was sent.
+
+    Args:
+        one_stream: let no request follow a stream of events on it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, one_stream: bool) -> None:
+        super().__init__(loop=loop)
+        self._one_stream = one_stream
+        self.requests = 0
+        self.received = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes."""
+        self.received += len(data)
+        super().data_received(data)
+
+    async def read(self) -> Any:
+        """The head of the answer. Whether the connection serves again is settled here, before its body can end."""
+        message, payload = await super().read()
+        kind = message.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if self._one_stream and kind == "text/event-stream":
+            self.force_close()
+        return message, payload
+
+
+def _protocol(one_stream: bool, loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return EngineProtocol(loop, one_stream=one_stream)
+
+
+class EngineConnector(aiohttp.TCPConnector):
+    """Makes connections of :class:`EngineProtocol`.
+
+    Args:
+        keep_alive: seconds for which an idle connection is kept; 0: each request has a connection of its own.
+    """
+
+    def __init__(self, *, limit: int, keep_alive: float, one_stream: bool = False) -> None:
+        if keep_alive:
+            super().__init__(limit=limit, keepalive_timeout=keep_alive)
+        else:
+            super().__init__(limit=limit, force_close=True)
+        self._factory = functools.partial(_protocol, one_stream, loop=self._loop)
+
+
+class EngineRequest(aiohttp.ClientRequest):
+    """A request whose head is written as given, byte for byte; aiohttp only frames the body."""
+
+    verbatim: tuple[bytes, bytes, RawHeaders] | None = None
+    protocol: EngineProtocol | None = None
+
+    def update_body_from_data(self, body: Any, *args: Any, **kwargs: Any) -> None:
+        """No body: an empty payload, without the ``Content-Length: 0`` that aiohttp would add."""
+        if body is None:
+            self._body = aiohttp.payload.BytesPayload(b"")
+        else:
+            super().update_body_from_data(body, *args, **kwargs)
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Note the connection, and that a request begins on it."""
+        assert isinstance(conn.protocol, EngineProtocol)
+        self.protocol = conn.protocol
+        self.protocol.requests += 1
+        self.protocol.received = 0
+        return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Put our head in the place of aiohttp's, which has been checked and not yet been written."""
+        if self.verbatim is not None:
+            assert hasattr(writer, "_headers_buf"), "aiohttp has changed; see engine_wire.py"
+            writer._headers_buf = self._head(*self.verbatim)
+        await super().write_bytes(writer, conn, content_length)
+
+    def _head(self, method: bytes, target: bytes, headers: RawHeaders) -> bytes:
+        given = {name.lower() for name, _ in headers}
+        framing = [(name, self.headers[name.decode()].encode()) for name in self._framing() if name not in given]
+        lines = [b"%b %b HTTP/1.1" % (method, target), b"host: " + self.headers["Host"].encode()]
+        lines += [b"%b: %b" % pair for pair in (*headers, *framing)]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _framing(self) -> Iterable[bytes]:
+        return (name for name in _FRAMING if name.decode() in self.headers)
+
+    @property
+    def stale(self) -> bool:
+        """Whether it went out on a used connection and nothing has come back."""
+        return self.protocol is not None and self.protocol.requests > 1 and not self.protocol.received
+
+
+Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
+
+
+def verbatim(method: bytes, target: bytes, headers: RawHeaders) -> Callable[..., Awaitable[aiohttp.ClientResponse]]:
+    """A middleware of aiohttp: this head, and one attempt only (aiohttp would send some methods twice)."""
+
+    async def send(request: aiohttp.ClientRequest, handler: Handler) -> aiohttp.ClientResponse:
+        assert isinstance(request, EngineRequest)
+        request.verbatim = method, target, headers
+        try:
+            return await handler(request)
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise LostError(error, stale=request.stale and _is_disconnect(error)) from error
+
+    return send
+
+
+def _is_disconnect(error: Exception) -> bool:
+    """Not: an answer that is no HTTP."""
+    return isinstance(error, aiohttp.ClientConnectionError | OSError) and not isinstance(
+        error, aiohttp.ClientConnectorError
+    )

@@ -1,0 +1,111 @@
+"""Bodies that come in: which requests have to be read before they are passed on, and what is looked for in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.prompts.chat import FIELD, ChatRequest
+from prefixpilot.prompts.source import ChatSource, UnreadableError
+from prefixpilot.proxy import headers as h
+from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, unfold
+from prefixpilot.proxy.exchange import BodyTooLargeError
+from prefixpilot.proxy.steps import Parse
+
+CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
+LARGE_BYTES: Final = 1 << 20
+"""A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
+
+_KEY: Final = re.compile(b"".join(rb"(?:%c|\\u00(?i:%02x))" % (code, code) for code in FIELD.encode()))
+_LONGEST_KEY: Final = len(FIELD) * len(r"\u0063")
+
+
+def is_large(call: Call) -> bool:
+    """Whether to read and to plan a request takes long enough to hold up others."""
+    return len(call.body) > LARGE_BYTES or is_encoded(call)
+
+
+def looks_like_chat(method: str, path: bytes) -> bool:
+    """Whether a client may mean a chat request: a path of one, written in another way, or behind a prefix."""
+    plain = re.sub(rb"/+", b"/", unquote_to_bytes(path)).rstrip(b"/")
+    return method == "POST" and plain.endswith(b"/completions")
+
+
+def mentions_blocks(data: bytes) -> bool:
+    """Whether JSON text may hold the key ``context_blocks``, also with letters written as escapes, or as UTF-16."""
+    if FIELD.encode() in data:
+        return True
+    return (rb"\u00" in data and _KEY.search(data) is not None) or b"\x00" in data[:4]
+
+
+def check_not_misplaced(call: Call, max_bytes: int) -> None:
+    """Refuse blocks sent to a path on which nothing would take them: the engine would answer without them.
+
+    Raises:
+        RefusedError: a 400 that names the path to use.
+    """
+    if not may_carry_blocks(call, FIELD):
+        return
+    try:
+        document = ChatSource.read(unfold(call, max_bytes), FIELD).body
+    except UnreadableError:
+        return
+    if FIELD in document:
+        message = f"{FIELD}: is not read on this path; send the request to {CHAT_PATHS[0].decode()}"
+        raise RefusedError(400, message, "invalid_request_error", FIELD, "wrong_path")
+
+
+class LongBody:
+    """A body over the bound, passed on as it comes for as long as nothing in it is for us.
+
+    Attributes:
+        refused: it came to hold ``context_blocks``; it was not passed on from there.
+    """
+
+    def __init__(self, head: bytes, rest: AsyncIterable[bytes]) -> None:
+        self._head = head
+        self._rest = rest
+        self.refused = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._head
+        seen = self._head[-_LONGEST_KEY:]
+        async for data in self._rest:
+            seen += data
+            if mentions_blocks(seen):
+                self.refused = True
+                raise BodyTooLargeError
+            seen = seen[-_LONGEST_KEY:]
+            yield data
+
+
+def long_body(headers: h.RawHeaders, head: bytes, rest: AsyncIterable[bytes]) -> LongBody:
+    """A body of which ``head`` has been read.
+
+    Raises:
+        BodyTooLargeError: we would have to read all of it: it may hold blocks, or earlier turns may be restored.
+    """
+    restores = h.get(headers, h.CONVERSATION) is not None
+    if restores or is_encoded(Call(headers, b"")) or mentions_blocks(head):
+        raise BodyTooLargeError
+    return LongBody(head, rest)
+
+
+def with_block_bound(parse: Parse, max_request_blocks: int) -> Parse:
+    """``parse``, with a bound on the number of blocks, looked at before any of them is."""
+
+    def parse_within(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest | None:
+        given = body.get(FIELD)
+        if isinstance(given, list) and len(given) > max_request_blocks:
+            reason = (
+                f"holds {len(given)} blocks, and the proxy takes {max_request_blocks} (its setting max_request_blocks)"
+            )
+            raise InvalidRequestError(
+                FIELD, reason, "send fewer, or start the proxy with a higher --max-request-blocks"
+            )
+        return parse(body, history=history)
+
+    return parse_within

@@ -1,0 +1,164 @@
+"""What is kept of each turn of a conversation, and what comes back of it for a request."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
+from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.proxy import reply
+from prefixpilot.proxy.history import Chain
+from prefixpilot.proxy.reply import Likeness, Reply, Said
+from prefixpilot.proxy.settings import Mode
+
+MAX_REPLIES: Final = 4
+_TURN_BYTES: Final = 2048
+_LABEL_BYTES: Final = 256
+_RECORDED_LABEL_BYTES: Final = 112
+"""An entry of a dict: its strings are those of the turns."""
+_BLOCK_BYTES: Final = 384
+
+BlockKey = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey:
+    """Whose conversation it is. ``credential`` is a hash."""
+
+    tenant: str
+    credential: str
+    conversation: str
+    mode: Mode
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """One user message as it was sent.
+
+    Attributes:
+        chain: of the client's messages up to and including it.
+        message: digest of the user message alone.
+        parent: the deepest earlier turn that stood in the same prompt.
+        text: what was put in front of the client's text; empty if nothing was.
+        given: digest of the ``context_blocks`` as the client gave them; tells a retry.
+        labels: label of each block that this turn stands for, in full or by an annotation, by the hash of its text.
+        record: of the conversation, once this turn has been sent.
+        plan: what was planned, without the blocks' texts; ``None`` for a turn without blocks or one that fell back to
+            plain text.
+        replies: what the engine answered; several after retries.
+        forgot_replies: it answered more often than is kept.
+        last_sent: when it last stood in a prompt that the engine answered, in the ledger's count of such prompts.
+    """
+
+    chain: Chain
+    message: bytes
+    parent: Turn | None
+    text: str
+    given: bytes
+    labels: Mapping[BlockKey, str]
+    record: ConversationRecord
+    plan: Plan | None = None
+    replies: deque[Reply] = field(default_factory=lambda: deque(maxlen=MAX_REPLIES))
+    forgot_replies: bool = False
+    last_sent: int = 0
+
+    def path(self) -> list[Turn]:
+        """This turn and its ancestors, oldest first. O(turns)."""
+        turns = []
+        turn: Turn | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.parent
+        return turns[::-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks)."""
+        size = _TURN_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
+        size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
+        if self.plan is not None:
+            size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
+            size += sys.getsizeof(self.plan.order_annotation)
+        return size
+
+    def add_reply(self, answer: Reply) -> None:
+        """One more answer of the engine."""
+        self.forgot_replies = self.forgot_replies or len(self.replies) == MAX_REPLIES
+        self.replies.append(answer)
+
+    def compare(self, said: Said) -> Likeness:
+        """The best likeness of the client's copy of the reply with any that the engine gave."""
+        found = {answer.compare(said) for answer in self.replies}
+        for likeness in (Likeness.EQUAL, Likeness.HEAD, Likeness.UNKNOWN):
+            if likeness in found:
+                return likeness
+        return Likeness.OTHER if found and not self.forgot_replies else Likeness.UNKNOWN
+
+
+def without_texts(plan: Plan) -> Plan:
+    """The plan with the blocks' identities in the place of their texts: small, and still good to report and learn."""
+    blocks = (planned._replace(block=ContextBlock(id=planned.block_id)) for planned in plan.blocks)
+    return replace(plan, blocks=tuple(blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """The blocks that come with a request whose newest user message the engine has had.
+
+    Attributes:
+        given: digest of all of them in order.
+        keys: of each.
+    """
+
+    given: bytes
+    keys: tuple[BlockKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The turns of a request that are known.
+
+    Attributes:
+        turns: the turn of each user message that was found, by its index; every turn's parent is among them.
+        ambiguous: several recorded branches fit; only the turns that all of them share are restored.
+        assumed: several branches of the same blocks fit; the one sent last is restored.
+        unmatched: earlier user messages behind the restored ones, in a conversation that is known: what was sent for
+            them, if anything was, is not restored.
+    """
+
+    turns: Mapping[int, Turn] = field(default_factory=dict)
+    ambiguous: bool = False
+    assumed: bool = False
+    unmatched: int = 0
+
+    @classmethod
+    def of(cls, path: Iterable[Turn], index: Mapping[Chain, int], ambiguous: bool, assumed: bool) -> Restoration:
+        """The turns of a path, each at its message."""
+        return cls({index[turn.chain]: turn for turn in path}, ambiguous, assumed)
+
+    @property
+    def deepest(self) -> Turn | None:
+        """The newest of the turns."""
+        return self.turns[max(self.turns)] if self.turns else None
+
+    @property
+    def record(self) -> ConversationRecord:
+        """The record against which this request's blocks are de-duplicated: all it names stands in these turns."""
+        return NEW_CONVERSATION if self.deepest is None else self.deepest.record
+
+    @property
+    def texts(self) -> dict[int, str]:
+        """What goes in front of each message, by its index; turns that got nothing are left out."""
+        return {i: turn.text for i, turn in self.turns.items() if turn.text}
+
+    @property
+    def labels(self) -> dict[BlockKey, str]:
+        """Label of every block in these turns."""
+        return {key: label for turn in self.turns.values() for key, label in turn.labels.items()}
+
+
+NOTHING_RESTORED: Final = Restoration()
