@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PURE_ROOMS = (
     ("errors", "constraints", "core", "config", "blocks", "distance", "annotations"),
     ("index", "conversation", "prefix_cache"),
-    ("ordering", "scheduling", "dedup", "prompts"),
+    ("ordering", "scheduling", "dedup", "prompts", "tails"),
     ("pilot",),
 )
 """Floors 0 to 3: sans-I/O."""
@@ -36,6 +36,10 @@ HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
     *("asyncio", "socket"),
 }
+
+
+ONE_LOCK = {"pilot/context_pilot.py": {"threading"}}
+"""The façade holds the lock; nothing below it knows of threads."""
 
 
 def _name(path: Path) -> str:
@@ -81,7 +85,8 @@ def test_no_file_is_over_400_lines(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _pure_files(), ids=_name)
 def test_floors_0_to_3_do_no_io(path: Path) -> None:
-    assert sorted(IMPURE.intersection(imported(path.read_text(encoding="utf-8")))) == []
+    impure = IMPURE - ONE_LOCK.get(_name(path), set())
+    assert sorted(impure.intersection(imported(path.read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize("room", [room for floor in PURE_ROOMS for room in floor])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from prefixpilot.errors import ConfigError
@@ -67,14 +68,15 @@ LABEL_BYTES: Final = 14
 
 
 def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES, *, rest: bool = False) -> str:
-    """The order annotation over block names, most relevant first (paper 5.3); ``rest``: there are others.
+    """The order annotation over block names, at least one, most relevant first (paper 5.3); ``rest``: there are others.
 
     >>> order_annotation(["Doc 2", "Doc 1", "Doc 4"])
     'Please read the context in the following priority order: [Doc 2] > [Doc 1] > [Doc 4] and answer the question.'
     >>> order_annotation(["Doc 2"], rest=True)
     'Please read the context in the following priority order: [Doc 2], then the rest, and answer the question.'
     """
-    labels = templates.separator.join(templates.label.format(name=name) for name in names)
+    before, after = _around(templates.label)
+    labels = before + (after + templates.separator + before).join(names) + after
     return (templates.order_of_top if rest else templates.order).format(labels=labels)
 
 
@@ -85,7 +87,34 @@ def location_annotation(name: str, *, earlier_turn: bool, templates: Templates =
     'Please refer to [Doc 1] in the previous conversation.'
     """
     template = templates.earlier if earlier_turn else templates.above
-    return template.format(label=templates.label.format(name=name))
+    return template.format(label=written_label(name, templates))
+
+
+def block_name(number: int | str, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What a block is called, from its number in the conversation or its id.
+
+    >>> block_name(3)
+    'Doc 3'
+    """
+    return _filled(templates.name, "number", number)
+
+
+def block_names(first: int, count: int, templates: Templates = DEFAULT_TEMPLATES) -> tuple[str, ...]:
+    """The names of blocks that are counted on from ``first``.
+
+    >>> block_names(2, 2)
+    ('Doc 2', 'Doc 3')
+    """
+    return _counted(templates.name, first, count)
+
+
+def written_label(name: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """A name as it is written in the prompt.
+
+    >>> written_label("Doc 3")
+    '[Doc 3]'
+    """
+    return _filled(templates.label, "name", name)
 
 
 def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLATES) -> int:
@@ -99,3 +128,21 @@ def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLAT
     opening = templates.label.partition("{")[0]
     labels = text.count(opening) if opening else text.count(templates.separator) + 1
     return -(-(len(text.encode("utf-8", "surrogatepass")) + LABEL_BYTES * labels) // 4)
+
+
+@lru_cache(maxsize=4096)
+def _filled(template: str, placeholder: str, value: int | str) -> str:
+    """The few texts that every plan is made of, kept: formatting them took a fifth of the time of a plan."""
+    return template.format(**{placeholder: value})
+
+
+@lru_cache(maxsize=64)
+def _around(label: str) -> tuple[str, str]:
+    """What stands before and after the name in a label."""
+    before, _, after = label.format(name="\0").partition("\0")
+    return before, after
+
+
+@lru_cache(maxsize=512)
+def _counted(template: str, first: int, count: int) -> tuple[str, ...]:
+    return tuple([template.format(number=number) for number in range(first, first + count)])

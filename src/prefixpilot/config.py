@@ -11,6 +11,7 @@ from prefixpilot.errors import ConfigError
 Planner = Literal["shared-tokens", "paper"]
 Schedule = Literal["depth-first", "paper"]
 Matcher = Literal["prefix", "paper"]
+TailOrder = Literal["adaptive", "relevance", "popularity", "popularity-tokens", "mix", "chain", "co-occurrence"]
 LabelSource = Literal["counted", "ids"]
 Annotate: TypeAlias = int | Literal["all"]
 Normalization = Literal["none", "whitespace", "unicode"]
@@ -26,6 +27,9 @@ class PilotConfig:
         schedule: how a batch is scheduled. ``depth-first`` walks the tree; ``paper`` is Algorithm 5.
         matcher: how a request finds its place online. ``prefix`` follows only prefixes that were sent, and takes the
             one of most tokens; ``paper`` is Algorithm 1, and needs the paper's planner.
+        tail: what follows the matched prefix online. ``relevance`` keeps the retriever's order (Algorithm 2);
+            ``co-occurrence`` puts first what recent contexts held together, ``adaptive`` does so where it pays; the
+            others are simpler fixed policies (see :mod:`prefixpilot.tails.policies`).
         labels: ``counted`` numbers blocks along the conversation, so that equal earlier bytes have equal labels;
             ``ids`` uses the caller's ids, as the paper's examples do.
         normalization: which texts count as the same block: equal bytes, equal up to runs of whitespace, or that and
@@ -48,6 +52,7 @@ class PilotConfig:
     planner: Planner = "shared-tokens"
     schedule: Schedule = "depth-first"
     matcher: Matcher = "prefix"
+    tail: TailOrder = "adaptive"
     labels: LabelSource = "counted"
     normalization: Normalization = "none"
     templates: Templates = field(default=DEFAULT_TEMPLATES)
@@ -90,6 +95,7 @@ _CHOICES = {
     "planner": Planner,
     "schedule": Schedule,
     "matcher": Matcher,
+    "tail": TailOrder,
     "labels": LabelSource,
     "normalization": Normalization,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple, NewType, TypeAlias
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
@@ -136,8 +137,7 @@ class Place(Enum):
     """In an earlier turn of the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedBlock:
+class PlannedBlock(NamedTuple):
     """One block of a plan, where it stands in the prompt.
 
     Attributes:
@@ -199,16 +199,18 @@ class Plan:
     @property
     def order(self) -> tuple[int, ...]:
         """Positions of the request's blocks in prompt order: a permutation of ``range(len(blocks))``."""
-        return tuple(b.position for b in self.blocks)
+        return tuple([b.position for b in self.blocks])
 
     @property
     def sent(self) -> tuple[BlockId, ...]:
         """Identities of the blocks that stand in full, in prompt order."""
-        return tuple(b.block_id for b in self.blocks if b.location_annotation is None)
+        return tuple([b.block_id for b in self.blocks if b.location_annotation is None])
 
     @property
     def head(self) -> tuple[PlannedBlock, ...]:
         """The leading blocks, distinct and in full, up to the first annotation or repeat: what a prompt can share."""
+        if len({b.block_id for b in self.blocks if b.location_annotation is None}) == len(self.blocks):
+            return self.blocks
         head: dict[BlockId, PlannedBlock] = {}
         for block in self.blocks:
             if block.location_annotation is not None or block.block_id in head:
@@ -219,8 +221,8 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """The label of the i-th block the caller gave, so that citations can be resolved."""
-        by_position = sorted(self.blocks, key=lambda b: b.position)
-        return tuple(b.label for b in by_position)
+        by_position = sorted(self.blocks, key=attrgetter("position"))
+        return tuple([b.label for b in by_position])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ def deduplicate(blocks: Sequence[BlockId], seen: Collection[BlockId] = ()) -> tu
     >>> [place.value for place in deduplicate([1, 5, 2], {1, 2, 4})]
     ['earlier', 'here', 'earlier']
     """
+    if not seen and len(set(blocks)) == len(blocks):
+        return (Place.HERE,) * len(blocks)
     here: set[BlockId] = set()
     places = []
     for block in blocks:

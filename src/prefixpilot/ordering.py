@@ -22,12 +22,12 @@ def order_blocks(blocks: Sequence[BlockId], prefix: Sequence[BlockId]) -> tuple[
     >>> order_blocks([2, 1, 4], [1, 2])
     (1, 0, 2)
     """
-    first: dict[BlockId, int] = {}
-    for position, block in enumerate(blocks):
-        first.setdefault(block, position)
+    first = dict(zip(blocks, range(len(blocks)), strict=True))
+    if len(first) < len(blocks):
+        first = dict(zip(reversed(blocks), reversed(range(len(blocks))), strict=True))
     head = [first[block] for block in prefix]
     taken = set(head)
-    return (*head, *(position for position in range(len(blocks)) if position not in taken))
+    return (*head, *[position for position in range(len(blocks)) if position not in taken])
 
 
 class Placed(NamedTuple):

@@ -82,3 +82,17 @@ def test_the_store_is_bounded_by_use() -> None:
     assert store.intern(ContextBlock(" b")).block.text == " b"
     with pytest.raises(ConfigError):
         BlockStore(0)
+
+
+def test_many_blocks_are_interned_as_one_by_one() -> None:
+    one, many = BlockStore(3), BlockStore(3)
+    blocks = [
+        ContextBlock(id=1, tokens=5),
+        ContextBlock("t", id=2),
+        ContextBlock("t"),
+        ContextBlock(id=1),
+        ContextBlock(id=3),
+    ]
+    for _ in range(2):
+        assert many.intern_all(blocks) == [one.intern(block) for block in blocks]
+    assert len(many) == len(one)

@@ -105,7 +105,10 @@ class TestIndex:
 
 
 def _after_figure_5(schedule: Schedule = "paper", matcher: Matcher = "prefix") -> ContextPilot:
-    pilot = ContextPilot(PilotConfig(planner="paper", labels="ids", annotate="all", schedule=schedule, matcher=matcher))
+    config = PilotConfig(
+        planner="paper", tail="relevance", labels="ids", annotate="all", schedule=schedule, matcher=matcher
+    )
+    pilot = ContextPilot(config)
     pilot.optimize_batch([Request.from_ids("C1", C1), Request.from_ids("C2", C2), Request.from_ids("C3", C3)])
     return pilot
 
@@ -114,7 +117,7 @@ class TestOrdering:
     """Section 5.1, Figure 6."""
 
     def test_offline_contexts_inherit_the_prefix_of_their_parent(self) -> None:
-        pilot = ContextPilot(PilotConfig(planner="paper", labels="ids", annotate="all"))
+        pilot = ContextPilot(PilotConfig(planner="paper", tail="relevance", labels="ids", annotate="all"))
         batch = [Request.from_ids("C1", C1), Request.from_ids("C2", C2), Request.from_ids("C3", C3)]
         sent = {entry.request.request_id: entry.plan.sent for entry in pilot.optimize_batch(batch)}
         assert sent == {"C1": (1, 2, 3), "C2": (1, 2, 6), "C3": (1, 4, 0)}

@@ -13,11 +13,13 @@ from tests.properties.strategies import retrieved
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Plan, Request, render_blocks
 from prefixpilot.annotations import estimate_annotation_tokens, order_annotation
 from prefixpilot.core import BlockId, ConversationId, RequestId, TenantId
+from prefixpilot.tails import POLICIES
 
 configs = st.builds(
     lambda how, **settings: PilotConfig(planner=how[0], matcher=how[1], **settings),
     st.sampled_from([("shared-tokens", "prefix"), ("paper", "prefix"), ("paper", "paper")]),
     schedule=st.sampled_from(["depth-first", "paper"]),
+    tail=st.sampled_from(["adaptive", "adaptive", *POLICIES]),
     labels=st.sampled_from(["counted", "ids"]),
     annotate=st.sampled_from(["all", 0, 1, 2, 5]),
     gate=st.booleans(),

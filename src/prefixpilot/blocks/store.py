@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from prefixpilot.blocks.identity import block_identity, rendered_text
 from prefixpilot.config import Normalization
@@ -22,8 +22,7 @@ def estimate_tokens(text: str) -> int:
     return max(1, -(-len(text.encode("utf-8", "surrogatepass")) // 4))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlock:
+class StoredBlock(NamedTuple):
     """One block of a request as the store knows it.
 
     Attributes:
@@ -39,8 +38,7 @@ class StoredBlock:
     sort_key: SortKey
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     tokens: int
     first_seen: int
     kept: StoredBlock | None
@@ -72,13 +70,27 @@ class BlockStore:
 
     def intern(self, block: ContextBlock) -> StoredBlock:
         """The record of ``block``, made on first sight. A block of unknown length and no text counts one token."""
-        block_id = block_identity(block, self._normalization)
+        block_id = block.id if block.text is None else block_identity(block, self._normalization)
+        assert block_id is not None  # ContextBlock promises a text or an id
         known = self._known.get(block_id)
         if known is None:
             known = self._learn(block_id, block)
         else:
             self._known.move_to_end(block_id)
         return known.kept or _stored(block_id, block, known.tokens, known.first_seen)
+
+    def intern_all(self, blocks: Sequence[ContextBlock]) -> list[StoredBlock]:
+        """:meth:`intern` of each, in parallel. A known id without text is looked up here, at half the cost."""
+        known, used = self._known.get, self._known.move_to_end
+        result = []
+        for block in blocks:
+            found = known(block.id) if block.text is None and block.id is not None else None
+            if found is None or found.kept is None:
+                result.append(self.intern(block))
+            else:
+                used(found.kept.block_id)
+                result.append(found.kept)
+        return result
 
     def _learn(self, block_id: BlockId, block: ContextBlock) -> _Known:
         tokens, first_seen = self._length(block), self._seen

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
 from prefixpilot.distance import overlap
-from prefixpilot.index.node import Node
+from prefixpilot.index.node import Node, common_prefix
 
 _NEAR = 1e-9
 
@@ -75,10 +75,8 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         if depth == len(blocks):
             continue
         for child in node.branches.get(blocks[depth], ()):
-            own, matched = child.blocks, depth
-            end = min(len(own), len(blocks))
-            while matched < end and own[matched] == blocks[matched]:
-                matched += 1
+            own = child.blocks
+            matched = common_prefix(own, blocks)
             if matched > longest:
                 best, longest = child, matched
             if matched == len(own) and child.children:
@@ -90,27 +88,31 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     """The path of most tokens among all paths of the tree whose blocks are all in ``blocks``: exact.
 
     Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
-    so. Among equally heavy paths the one found first wins: the one that begins with the more relevant block.
+    so. Among equally heavy paths those that begin with the more relevant block win, and of these the first found.
     O(nodes on such paths x context length).
     """
     rank = {block: place for place, block in enumerate(blocks)}
-    best, best_matched, best_tokens = root, 0, 0
+    best, best_matched, best_tokens, best_rank = root, 0, 0, 0
     stack = [(root, 0)]
     while stack:
         node, above = stack.pop()
-        below = []
-        for block in _shared_branches(node, rank):
-            for child in node.branches[block]:
-                matched, tokens = child.start, above
-                own = child.blocks
-                while matched < len(own) and own[matched] in rank:
-                    tokens += child.tokens[matched]
+        branches = node.branches
+        fewer, more = (branches, rank) if len(branches) < len(rank) else (rank, branches)
+        for block in fewer:
+            if block not in more:
+                continue
+            for child in branches[block]:
+                own, lengths, matched = child.blocks, child.tokens, child.start + 1
+                end, tokens = len(own), above + lengths[matched - 1]
+                while matched < end and own[matched] in rank:
+                    tokens += lengths[matched]
                     matched += 1
-                if tokens > best_tokens:
-                    best, best_matched, best_tokens = child, matched, tokens
-                if matched == len(own) and child.children:
-                    below.append((child, tokens))
-        stack.extend(reversed(below))
+                if tokens >= best_tokens:
+                    first = rank[own[0]]
+                    if tokens > best_tokens or first < best_rank:
+                        best, best_matched, best_tokens, best_rank = child, matched, tokens, first
+                if matched == end and child.children:
+                    stack.append((child, tokens))
     return _match(best, best_matched)
 
 

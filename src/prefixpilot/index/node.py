@@ -26,7 +26,7 @@ class Node:
         slot: this node's key in ``parent.children``.
         request_ids: live requests with exactly this context; only leaves have any, as an ordered set.
         frequency: how many requests this node has served.
-        distance: Eq. 1 distance at which the node was made; 0 for a leaf.
+        distance: Eq. 1 distance at which Algorithm 4 made the node; 0 for any other.
         length: blocks held in the cache along this leaf's conversation; grows with its turns.
     """
 
@@ -120,7 +120,10 @@ class Node:
 
 def common_prefix(first: tuple[BlockId, ...], second: tuple[BlockId, ...]) -> int:
     """Length of the shared prefix of two contexts."""
-    for length, (a, b) in enumerate(zip(first, second, strict=False)):
-        if a != b:
-            return length
-    return min(len(first), len(second))
+    whole = min(len(first), len(second))
+    if first[:whole] == second[:whole]:
+        return whole
+    length = 0
+    while first[length] == second[length]:
+        length += 1
+    return length

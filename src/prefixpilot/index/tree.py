@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prefixpilot.core import BlockId, RequestId
-from prefixpilot.distance import distance
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index.match import Guide, Match, locate, match_guided, match_prefix, search
 from prefixpilot.index.node import Node
@@ -161,11 +160,14 @@ class ContextIndex:
         return known
 
     def grow(self, path: Sequence[int], blocks: int) -> Node:
-        """Traverse to a leaf and note that its conversation has grown by ``blocks`` blocks (paper 4.2). O(height)."""
-        node = self.traverse(path)
-        node.length += blocks
-        self._touch(node)
-        return node
+        """Traverse to a leaf and note that its conversation has grown (paper 4.2). O(height x fan-out)."""
+        return self.grow_leaf(self.traverse(path), blocks)
+
+    def grow_leaf(self, leaf: Node, blocks: int) -> Node:
+        """Note that a leaf's conversation has grown by ``blocks`` blocks; returns the leaf. O(height)."""
+        leaf.length += blocks
+        self._touch(leaf)
+        return leaf
 
     def touch(self, request_id: RequestId) -> None:
         """A live request was sent once more: frequencies rise along its path. O(height)."""
@@ -192,8 +194,7 @@ class ContextIndex:
         old, above = match.node, match.node.parent
         assert above is not None
         length_of = dict(zip(old.blocks, old.tokens, strict=True))
-        made_at = distance(old.blocks, leaf.blocks, self.alpha)
-        middle = Node(match.prefix, tuple(length_of[b] for b in match.prefix), made_at)
+        middle = Node(match.prefix, tuple([length_of[b] for b in match.prefix]))
         middle.frequency = old.frequency
         self.total_tokens -= old.own_tokens
         above.replace(old, middle)
@@ -208,8 +209,9 @@ class ContextIndex:
 
     @staticmethod
     def _touch(node: Node) -> None:
-        for ancestor in node.ancestors():
-            ancestor.frequency += 1
+        while node.parent is not None:
+            node.frequency += 1
+            node = node.parent
 
     def _prune(self, node: Node) -> None:
         parent = node.parent

@@ -99,11 +99,14 @@ class _Batch(NamedTuple):
             self.progress.add(1)
         if rest:
             plans.update(self._cluster(key, rest))
+        if self.forest is self.planner.forest:
+            sent = [plans[request.request_id] for request in requests if request.blocks]
+            self.planner.tails.remember_all(key, [tuple(dict.fromkeys(plan.sent)) for plan in sent])
         return plans
 
     def _propose(self, request: Request) -> Plan:
         beside = None if self.forest is self.planner.forest else self.forest
-        return self.planner.propose(request, NEW_CONVERSATION, beside=beside)
+        return self.planner.propose(request, NEW_CONVERSATION, beside=beside, lead=False)
 
     def _cluster(self, key: TreeKey, requests: Sequence[Request]) -> dict[RequestId, Plan]:
         """Cluster what may share a prefix: contexts that begin with the same pinned blocks, or with none."""

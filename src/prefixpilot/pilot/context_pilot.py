@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from threading import RLock
 from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
@@ -23,7 +24,10 @@ class _ConversationKey(NamedTuple):
 class ContextPilot:
     """Orders, schedules and de-duplicates the context blocks of requests (paper 4 to 6).
 
-    Deterministic and without I/O. Not thread-safe: one owner calls it.
+    Deterministic and without I/O. Safe to share between threads: one lock, held for the whole of each call, so that
+    calls are as if one came after the other. ``optimize`` holds it for about 0.1 ms; ``optimize_batch``, ``snapshot``
+    and ``restore`` for as long as they take, so plan large batches on a pilot that no server waits for. Between
+    ``propose`` and ``learn`` other threads may change the index; the plan then still holds every block.
 
     Args:
         config: see :class:`PilotConfig`.
@@ -38,6 +42,7 @@ class ContextPilot:
 
     def __init__(self, config: PilotConfig | None = None, *, count_tokens: Callable[[str], int] | None = None) -> None:
         self.config = config or PilotConfig()
+        self._lock = RLock()
         self._planner = Planner(self.config, count_tokens)
         self._conversations: ConversationStore[_ConversationKey] = ConversationStore(self.config.max_conversations)
 
@@ -49,10 +54,11 @@ class ContextPilot:
         With a ``conversation_id`` each call is one turn, and the caller sends the earlier turns again before it. O(k +
         nodes on matching paths) for k blocks.
         """
-        record = self._record(request)
-        plan = self.propose(request, record)
-        self.learn(plan)
-        self._remember(request, record, plan)
+        with self._lock:
+            record = self._record(request)
+            plan = self.propose(request, record)
+            self.learn(plan)
+            self._remember(request, record, plan)
         return plan
 
     def optimize_batch(
@@ -71,9 +77,12 @@ class ContextPilot:
         """
         requests = list(requests)
         check_distinct_ids(requests)
+        with self._lock:
+            return self._plan_batch(requests, Progress(on_planned))
+
+    def _plan_batch(self, requests: Sequence[Request], progress: Progress) -> list[PlannedRequest]:
         openers, later = self._split_turns(requests)
         result = []
-        progress = Progress(on_planned)
         for entry in plan_batch(self._planner, [requests[i] for i in openers], progress):
             position = openers[entry.position]
             self._remember(entry.request, NEW_CONVERSATION, entry.plan)
@@ -90,7 +99,8 @@ class ContextPilot:
 
         Call :meth:`learn` when the engine has the prompt. The request's ``conversation_id`` is not looked at.
         """
-        return self._planner.propose(request, record, gated=self.config.gate)
+        with self._lock:
+            return self._planner.propose(request, record, gated=self.config.gate)
 
     def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
         """Plan first turns that are sent at about the same time, in the order in which to send them; learn nothing.
@@ -102,31 +112,37 @@ class ContextPilot:
             InvalidRequestError: two requests have the same id.
         """
         check_distinct_ids(requests)
-        planned = plan_batch(self._planner, requests, Progress(None), Forest(self.config))
-        if not self.config.gate:
-            return planned
-        return [replace(p, plan=self._planner.gated(p.request, NEW_CONVERSATION, p.plan)) for p in planned]
+        with self._lock:
+            planned = plan_batch(self._planner, requests, Progress(None), Forest(self.config))
+            if not self.config.gate:
+                return planned
+            return [replace(p, plan=self._planner.gated(p.request, NEW_CONVERSATION, p.plan)) for p in planned]
 
     def as_given(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
         """The given order, every block in full, no annotation; labels are counted on from ``record``."""
-        return self._planner.as_given(request, record)
+        with self._lock:
+            return self._planner.as_given(request, record)
 
     # -- learn and forget
 
     def learn(self, plan: Plan) -> None:
         """The engine holds this plan's prompt now: insert it (turn 0), or grow the leaf of its conversation."""
-        self._planner.learn(plan)
-        self._planner.forest.trim()
+        with self._lock:
+            self._planner.learn(plan)
+            self._planner.forest.trim()
 
     def evict(self, request_ids: Iterable[str]) -> int:
         """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each."""
         if isinstance(request_ids, str):
             raise InvalidRequestError("request_ids", f"is the string {request_ids!r}", "give a list of ids")
-        return self._planner.forest.evict(RequestId(request_id) for request_id in request_ids)
+        gone = [RequestId(request_id) for request_id in request_ids]
+        with self._lock:
+            return self._planner.forest.evict(gone)
 
     def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:
         """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""
-        self._conversations.forget(_ConversationKey(tenant, ConversationId(conversation_id)))
+        with self._lock:
+            self._conversations.forget(_ConversationKey(tenant, ConversationId(conversation_id)))
 
     @property
     def live_requests(self) -> int:
@@ -136,8 +152,9 @@ class ContextPilot:
     # -- keep
 
     def snapshot(self) -> dict[str, Any]:
-        """The index as data that ``json`` can write. Conversations are not part of it."""
-        return self._planner.forest.snapshot()
+        """The index as data that ``json`` can write. Conversations and what is learnt of tails are not part of it."""
+        with self._lock:
+            return self._planner.forest.snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take over an index made by :meth:`snapshot`; this pilot must be empty.
@@ -145,11 +162,14 @@ class ContextPilot:
         Raises:
             InvalidRequestError: not empty, or not such a snapshot. Nothing has changed then.
         """
-        self._planner.forest.restore(snapshot)
+        with self._lock:
+            self._planner.forest.restore(snapshot)
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if a structure is broken. For tests: O(everything)."""
-        self._planner.forest.check_invariants()
+        with self._lock:
+            self._planner.forest.check_invariants()
+            self._planner.tails.check_invariants()
 
     # -- conversations
 

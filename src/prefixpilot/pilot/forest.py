@@ -45,6 +45,11 @@ class Forest:
         """Whether no context with this key is live."""
         return key not in self._trees
 
+    def live(self, key: TreeKey) -> int:
+        """Number of live requests with this key."""
+        tree = self._trees.get(key)
+        return 0 if tree is None else len(tree)
+
     def match(self, key: TreeKey, blocks: Sequence[BlockId], guide: Guide | None = None) -> tuple[BlockId, ...]:
         """The prefix that a context of distinct blocks inherits: some of its blocks, in the cache's order.
 
@@ -80,8 +85,11 @@ class Forest:
             self._trees[key].touch(request_id)
             self._key_of.move_to_end(request_id)
             return
-        self.evict([request_id])
-        tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
+        if request_id in self._key_of:
+            self.evict([request_id])
+        tree = self._trees.get(key)
+        if tree is None:
+            tree = self._trees[key] = ContextIndex(self._config.alpha)
         before = tree.total_tokens
         if self._config.matcher == "paper":
             retrieved = [block for _, block in sorted(zip(ranks, sent, strict=True), key=itemgetter(0))]
@@ -130,12 +138,12 @@ class Forest:
         return [BatchContext(request_id, leaf.blocks, leaf.tokens) for request_id, leaf in leaves]
 
     def grow(self, request_id: RequestId, blocks: int) -> None:
-        """A live request's conversation has had another turn; it is the most recently used now. O(height x fan-out)."""
+        """A live request's conversation has had another turn; it is the most recently used now. O(height)."""
         key = self._key_of.get(request_id)
         if key is None:
             return
         tree = self._trees[key]
-        tree.grow(tree.path(tree.leaf(request_id)), blocks)
+        tree.grow_leaf(tree.leaf(request_id), blocks)
         self._key_of.move_to_end(request_id)
 
     def evict(self, request_ids: Iterable[RequestId]) -> int:

@@ -16,7 +16,9 @@ from prefixpilot.index.node import common_prefix
 from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
+from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, relevance_annotation
+from prefixpilot.tails import Tail
 
 
 class Planner:
@@ -26,17 +28,27 @@ class Planner:
         self.config = config
         self.store = BlockStore(config.max_blocks, config.normalization, count_tokens)
         self.forest = Forest(config)
+        self.tails = TailLearner(config)
         self.gate = Gate()
         self._count_tokens = count_tokens
 
     def propose(
-        self, request: Request, record: ConversationRecord, *, gated: bool = False, beside: Forest | None = None
+        self,
+        request: Request,
+        record: ConversationRecord,
+        *,
+        gated: bool = False,
+        beside: Forest | None = None,
+        lead: bool = True,
     ) -> Plan:
-        """Order on turn 0 (Algorithm 2), de-duplicate later (Algorithm 3). Changes nothing but the block store.
+        """Order on turn 0, de-duplicate later (Algorithm 3). Changes nothing but the block store.
+
+        The order is Algorithm 2's: the matched prefix, then the rest. What leads the rest is the tail policy's to say.
 
         Args:
             gated: as given where ordering has not paid on this route.
             beside: what other requests are about to send; the heavier prefix of the two is inherited.
+            lead: whether the tail policy is asked; not so in batches.
         """
         stored = self.intern(request)
         arranger = self.arranger(request, stored)
@@ -45,13 +57,19 @@ class Planner:
             places = deduplicate([stored[position].block_id for position in order], record.labels)
             return self._plan(request, record, stored, order, places)
         guide = None if arranger is None else arranger.advance
-        key, ids = tree_key(request), distinct(stored)
+        key, length_of = tree_key(request), {s.block_id: s.tokens for s in stored}
+        ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
-            tokens = {s.block_id: s.tokens for s in stored}
             sent_beside = beside.match(key, ids, guide)
-            prefix = max(prefix, sent_beside, key=lambda blocks: sum(tokens[block] for block in blocks))
-        plan = self.with_prefix(request, record, stored, prefix, cached=len(prefix), arranger=arranger)
+            prefix = max(prefix, sent_beside, key=lambda blocks: sum(length_of[block] for block in blocks))
+        wish = prefix
+        if lead:
+            taken = set(prefix)
+            rest = [block for block in ids if block not in taken]
+            tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
+            wish = (*prefix, *self.tails.lead(key, tail))
+        plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
@@ -83,7 +101,7 @@ class Planner:
     ) -> Plan:
         """``prefix`` first, then the rest by relevance, as near to that as ``arranger`` allows.
 
-        ``cached`` of these blocks are predicted to be in the cache.
+        ``cached`` of its blocks are predicted to be in the cache, as far as they then still lead.
         """
         ids = [s.block_id for s in stored]
         order = order_blocks(ids, prefix)
@@ -114,17 +132,23 @@ class Planner:
 
     def intern(self, request: Request) -> list[StoredBlock]:
         """What is known of each block, by position."""
-        return [self.store.intern(block) for block in request.blocks]
+        return self.store.intern_all(request.blocks)
 
     def learn(self, plan: Plan) -> None:
         """Take a plan as sent. The bounds are left to ``forest.trim``."""
+        key = TreeKey(plan.tenant, plan.scope)
         if plan.gain is not None:
-            self.gate.add(TreeKey(plan.tenant, plan.scope), plan.gain)
+            self.gate.add(key, plan.gain)
         if plan.turn:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
         insert(self.forest, plan)
+        in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
+        if in_full:
+            self.tails.learn(
+                key, tuple(in_full), [b.tokens for b in in_full.values()], [b.position for b in in_full.values()]
+            )
 
     def _plan(
         self,
@@ -145,7 +169,7 @@ class Planner:
             blocks=planned,
             order_annotation=annotation,
             prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum(b.tokens for b in planned[:cached]),
+            predicted_cached_tokens=None if cached is None else sum([b.tokens for b in planned[:cached]]),
             turn=record.turns,
             opener=record.opener,
             annotation_tokens=self._annotation_tokens(planned, annotation),
@@ -166,13 +190,8 @@ def insert(forest: Forest, plan: Plan) -> None:
     head = plan.head
     if not head:
         return
-    forest.insert(
-        TreeKey(plan.tenant, plan.scope),
-        plan.request_id,
-        sent=tuple(b.block_id for b in head),
-        tokens=tuple(b.tokens for b in head),
-        ranks=tuple(b.position for b in head),
-    )
+    sent, _, ranks, _, _, tokens = zip(*head, strict=True)
+    forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
 
 
 def tree_key(request: Request) -> TreeKey:

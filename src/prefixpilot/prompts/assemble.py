@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from itertools import count
-from operator import attrgetter
+from functools import partial
+from itertools import count, repeat
 
-from prefixpilot.annotations import Templates, location_annotation, order_annotation
+from prefixpilot.annotations import Templates, block_name, block_names, location_annotation, order_annotation
 from prefixpilot.blocks import StoredBlock
 from prefixpilot.config import Annotate, LabelSource
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, Place, PlannedBlock
+from prefixpilot.core import BlockId, ContextBlock, Place, PlannedBlock
 
 
 def assemble(
@@ -31,22 +31,35 @@ def assemble(
             a ``HERE`` before it.
         record: of the turns that stand before this one; its labels go on being valid, its numbers are counted on.
     """
+    names = block_names(record.next_number, len(order), templates)
+    if labels == "counted" and places.count(Place.HERE) == len(places):
+        return _all_in_full([blocks[position] for position in order], order, names)
     here: dict[BlockId, str] = {}
     taken = set(record.labels.values()) if labels == "ids" else set[str]()
-    number = record.next_number
+    counted = iter(names)
     planned = []
     for position, place in zip(order, places, strict=True):
-        stored = blocks[position]
+        block_id, block, tokens, _ = blocks[position]
+        annotation = None
         if place is Place.HERE:
-            label = _name(stored, number, templates, labels, taken)
+            label = _name(block, next(counted), templates, labels, taken)
             taken.add(label)
-            here.setdefault(stored.block_id, label)
-            number += 1
+            here.setdefault(block_id, label)
         else:
-            label = (here if place is Place.ABOVE else record.labels)[stored.block_id]
-        annotation = _location(label, place, templates)
-        planned.append(PlannedBlock(stored.block_id, stored.block, position, label, annotation, stored.tokens))
+            label = (here if place is Place.ABOVE else record.labels)[block_id]
+            annotation = location_annotation(label, earlier_turn=place is Place.EARLIER, templates=templates)
+        planned.append(PlannedBlock(block_id, block, position, label, annotation, tokens))
     return tuple(planned)
+
+
+def _all_in_full(blocks: Sequence[StoredBlock], order: Sequence[int], names: Sequence[str]) -> tuple[PlannedBlock, ...]:
+    """Most plans: every block in full, under counted names. Column by column, which takes a third of the time."""
+    ids, contents, tokens, _ = zip(*blocks, strict=True) if blocks else ((), (), (), ())
+    return tuple(map(_planned_block, zip(ids, contents, order, names, repeat(None), tokens, strict=False)))
+
+
+_planned_block = partial(tuple.__new__, PlannedBlock)
+"""``PlannedBlock._make`` without the Python frame."""
 
 
 def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, most: Annotate = "all") -> str | None:
@@ -55,33 +68,27 @@ def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, 
     ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
     would name.
     """
-    ranks = [block.position for block in planned]
-    if most == 0 or ranks == sorted(ranks):
+    label_at = {block.position: block.label for block in planned}
+    by_rank = sorted(label_at)
+    if most == 0 or by_rank == list(label_at):
         return None
-    names = list(dict.fromkeys(block.label for block in sorted(planned, key=attrgetter("position"))))
+    names = list(dict.fromkeys(map(label_at.__getitem__, by_rank)))
     if most == "all" or len(names) <= most:
         return order_annotation(names, templates)
-    standing = list(dict.fromkeys(block.label for block in planned))
+    standing = list(dict.fromkeys(label_at.values()))
     if names[:most] == standing[:most]:
         return None
     return order_annotation(names[:most], templates, rest=True)
 
 
-def _name(stored: StoredBlock, number: int, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:
+def _name(block: ContextBlock, counted: str, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:
     """By number; by id if asked for, where there is one and no other block of the prompt has its name."""
-    if labels == "ids" and stored.block.id is not None:
-        name = templates.name.format(number=stored.block.id)
+    if labels == "ids" and block.id is not None:
+        name = block_name(block.id, templates)
         if name not in taken:
             return name
-    name = templates.name.format(number=number)
-    return name if name not in taken else _name_beside(name, taken)
+    return counted if counted not in taken else _name_beside(counted, taken)
 
 
 def _name_beside(name: str, taken: AbstractSet[str]) -> str:
     return next(other for n in count(2) if (other := f"{name} ({n})") not in taken)
-
-
-def _location(label: str, place: Place, templates: Templates) -> str | None:
-    if place is Place.HERE:
-        return None
-    return location_annotation(label, earlier_turn=place is Place.EARLIER, templates=templates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixpilot.annotations import Templates
+from prefixpilot.annotations import Templates, written_label
 from prefixpilot.blocks import rendered_text
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
@@ -23,7 +23,7 @@ def render_block(planned: PlannedBlock, templates: Templates) -> str:
         raise InvalidRequestError(
             f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
         )
-    return templates.label.format(name=planned.label) + rendered_text(block)
+    return written_label(planned.label, templates) + rendered_text(block)
 
 
 def render_blocks(plan: Plan) -> str:

@@ -101,7 +101,7 @@ class Turn:
 
 def without_texts(plan: Plan) -> Plan:
     """The plan with the blocks' identities in the place of their texts: small, and still good to report and learn."""
-    blocks = (replace(planned, block=ContextBlock(id=planned.block_id)) for planned in plan.blocks)
+    blocks = (planned._replace(block=ContextBlock(id=planned.block_id)) for planned in plan.blocks)
     return replace(plan, blocks=tuple(blocks))
 
 
