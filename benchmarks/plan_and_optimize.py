@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.machine import save
 
-from prefixpilot import ContextPilot, Request
+from prefixpilot import ContextPilot, PilotConfig, Request
 
 
 def zipf_contexts(count: int, k: int, blocks: int, rng: random.Random) -> list[list[int]]:
@@ -54,7 +54,7 @@ def offline(contexts: list[list[int]], repeats: int) -> list[float]:
 
 def online(contexts: list[list[int]], probes: list[list[int]]) -> list[float]:
     """Milliseconds per ``optimize`` with ``contexts`` live. They came online too, one by one."""
-    pilot = ContextPilot()
+    pilot = ContextPilot(PilotConfig(max_contexts=len(contexts) + 1))
     for i, ids in enumerate(contexts):
         pilot.optimize(Request.from_ids(f"r{i}", ids))
     times = []
