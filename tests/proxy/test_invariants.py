@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,22 +222,20 @@ class Conversations:
         assert not [sample for family in failed for sample in family.samples]
 
 
-SEEN = Counter[str]()
 WORTH = ("ambiguous", "assumed", "prefix", "retry", "tools", "loop", "restored", "replaced")
 
 
-@given(st.integers(min_value=0))
-@settings(max_examples=80)
-def test_random_conversations(seed: int) -> None:
-    conversations = Conversations(Random(seed))
-    for _ in range(60):
-        conversations.step()
-    conversations.finish()
-    SEEN.update(conversations.seen)
+def test_random_conversations() -> None:
+    seen = Counter[str]()
 
+    @given(st.integers(min_value=0))
+    @settings(max_examples=80)
+    def run(seed: int) -> None:
+        conversations = Conversations(Random(seed))
+        for _ in range(60):
+            conversations.step()
+        conversations.finish()
+        seen.update(conversations.seen)
 
-def test_the_random_conversations_were_worth_it() -> None:
-    """Guards the test above: what it is about did occur."""
-    if not SEEN:
-        pytest.skip("runs after the test above")
-    assert min(SEEN[what] for what in WORTH) > 10, SEEN
+    run()
+    assert min(seen[what] for what in WORTH) > 10, f"what this is about did not occur: {seen}"

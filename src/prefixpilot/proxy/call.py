@@ -134,12 +134,15 @@ def is_credential(name: bytes) -> bool:
 
 
 def may_carry_blocks(call: Call, field_name: str) -> bool:
-    """Whether the body may have a key of that name: it stands there, plainly or with escapes, in UTF-8, 16 or 32; or
-    the body is compressed. Never false of a body that has it. O(bytes)."""
-    if is_encoded(call):
-        return True
-    body = call.body.replace(b"\0", b"") if b"\0" in call.body else call.body
-    return field_name.encode() in body or (b"\\u" in body and _with_escapes(field_name).search(body) is not None)
+    """Whether the body may have a key of that name: :func:`names_field`, or the body is compressed. Never false of a
+    body that has it. O(bytes)."""
+    return is_encoded(call) or names_field(call.body, field_name)
+
+
+def names_field(data: bytes, field_name: str) -> bool:
+    """Whether the name stands in JSON text, or in a part of one, plainly or with escapes, in UTF-8, 16 or 32."""
+    text = data.replace(b"\0", b"") if b"\0" in data else data
+    return field_name.encode() in text or (b"\\u" in text and _with_escapes(field_name).search(text) is not None)
 
 
 @lru_cache

@@ -11,7 +11,7 @@ from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest
 from prefixpilot.prompts.source import ChatSource, UnreadableError
 from prefixpilot.proxy import headers as h
-from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, unfold
+from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, names_field, unfold
 from prefixpilot.proxy.exchange import BodyTooLargeError
 from prefixpilot.proxy.steps import Parse
 
@@ -19,8 +19,8 @@ CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
 LARGE_BYTES: Final = 1 << 20
 """A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
 
-_KEY: Final = re.compile(b"".join(rb"(?:%c|\\u00(?i:%02x))" % (code, code) for code in FIELD.encode()))
-_LONGEST_KEY: Final = len(FIELD) * len(r"\u0063")
+_LONGEST_KEY: Final = len(FIELD) * len(r"\u0063") * 4
+"""Bytes of the key at most: each character written as an escape, in UTF-32."""
 
 
 def is_large(call: Call) -> bool:
@@ -32,13 +32,6 @@ def looks_like_chat(method: str, path: bytes) -> bool:
     """Whether a client may mean a chat request: a path of one, written in another way, or behind a prefix."""
     plain = re.sub(rb"/+", b"/", unquote_to_bytes(path)).rstrip(b"/")
     return method == "POST" and plain.endswith(b"/completions")
-
-
-def mentions_blocks(data: bytes) -> bool:
-    """Whether JSON text may hold the key ``context_blocks``, also with letters written as escapes, or as UTF-16."""
-    if FIELD.encode() in data:
-        return True
-    return (rb"\u00" in data and _KEY.search(data) is not None) or b"\x00" in data[:4]
 
 
 def check_not_misplaced(call: Call, max_bytes: int) -> None:
@@ -75,7 +68,7 @@ class LongBody:
         seen = self._head[-_LONGEST_KEY:]
         async for data in self._rest:
             seen += data
-            if mentions_blocks(seen):
+            if names_field(seen, FIELD):
                 self.refused = True
                 raise BodyTooLargeError
             seen = seen[-_LONGEST_KEY:]
@@ -89,7 +82,7 @@ def long_body(headers: h.RawHeaders, head: bytes, rest: AsyncIterable[bytes]) ->
         BodyTooLargeError: we would have to read all of it: it may hold blocks, or earlier turns may be restored.
     """
     restores = h.get(headers, h.CONVERSATION) is not None
-    if restores or is_encoded(Call(headers, b"")) or mentions_blocks(head):
+    if restores or is_encoded(Call(headers, b"")) or names_field(head, FIELD):
         raise BodyTooLargeError
     return LongBody(head, rest)
 
