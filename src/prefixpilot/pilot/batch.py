@@ -56,14 +56,14 @@ def plan_batch(
         into: a forest of its own for what the batch sends; without it that goes to the planner's.
     """
     batch = _Batch(planner, planner.forest if into is None else into, progress)
-    regions: dict[TreeKey, int] = {}
+    by_key: dict[TreeKey, list[Request]] = {}
     for request in requests:
-        regions.setdefault(tree_key(request), len(regions))
+        by_key.setdefault(tree_key(request), []).append(request)
     plans: dict[RequestId, Plan] = {}
-    for key in regions:
-        plans.update(batch.plan_tree(key, [r for r in requests if tree_key(r) == key]))
+    for key, sharers in by_key.items():
+        plans.update(batch.plan_tree(key, sharers))
         progress.reach(len(plans))
-    paths = _paths(batch.forest, requests, regions)
+    paths = _paths(batch.forest, requests, {key: region for region, key in enumerate(by_key)})
     if into is None:
         planner.forest.trim()
     schedule = schedule_by_group if planner.config.schedule == "paper" else schedule_depth_first

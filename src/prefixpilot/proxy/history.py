@@ -55,11 +55,6 @@ class History:
         """The reply to the user message at ``index``, as the client has it."""
         return self.replies.get(index, NOTHING_SAID)
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether there is a user message before the newest."""
-        return len(self.chains) > 1
-
 
 def _link(chain: Chain, message: bytes) -> Chain:
     return hashlib.blake2b(chain + message, digest_size=16).digest()
