@@ -11,8 +11,8 @@ from typing import Any
 from prefixpilot import ContextPilot
 from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.app import ProxyApp
-from prefixpilot.proxy.ledger import Ledger
-from prefixpilot.proxy.records import Turn
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import Turn
 
 from .support import Desk, Messages, assistant, chat, user
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prefixpilot.proxy.call import RefusedError
-from prefixpilot.proxy.reply import CALL_CHARS, Likeness, Reply, Said, said_in
+from prefixpilot.proxy.memory.reply import CALL_CHARS, Likeness, Reply, Said, said_in
 
 from .support import Desk, Messages, assistant, chat, user
 

@@ -11,7 +11,7 @@ from prefixpilot import ContextPilot
 from prefixpilot.prompts.source import ChatSource
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.call import RefusedError
-from prefixpilot.proxy.ledger import Ledger
+from prefixpilot.proxy.memory.ledger import Ledger
 
 from .support import Desk, FailingPilot, InjectedError, assistant, chat, user
 

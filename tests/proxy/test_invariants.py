@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixpilot import ContextPilot
-from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import Ledger
-from prefixpilot.proxy.records import Brought, LedgerKey, Restoration
+from prefixpilot.proxy.memory.history import History
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import Brought, LedgerKey, Restoration
 
 from .support import Desk, Messages, Sent, assistant, chat, user
 

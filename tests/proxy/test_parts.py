@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from prefixpilot.conversation import NEW_CONVERSATION
 from prefixpilot.core import ContextBlock, RequestId
 from prefixpilot.errors import ConfigError
-from prefixpilot.proxy import ProxySettings, sse
+from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.answer import AnswerObserver, Usage
-from prefixpilot.proxy.ledger import Ledger
-from prefixpilot.proxy.records import LedgerKey, Turn
-from prefixpilot.proxy.reply import HEAD_CHARS, Likeness, Reply, Said, said_in
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.reply import HEAD_CHARS, Likeness, Reply, Said, said_in
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
-from prefixpilot.proxy.sse import EventParser
+from prefixpilot.proxy.wire import sse
+from prefixpilot.proxy.wire.sse import EventParser
 
 from .support import Desk, assistant, chat, user
 

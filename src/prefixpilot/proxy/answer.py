@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixpilot.proxy.reply import Reply
-from prefixpilot.proxy.sse import FIELDS, EventParser, LineSplitter
+from prefixpilot.proxy.memory.reply import Reply
+from prefixpilot.proxy.wire.sse import FIELDS, EventParser, LineSplitter
 
 MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}

@@ -17,10 +17,8 @@ from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.chat import parse_chat
-from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
-from prefixpilot.proxy.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.intake import (
@@ -32,14 +30,16 @@ from prefixpilot.proxy.intake import (
     looks_like_chat,
     with_block_bound,
 )
-from prefixpilot.proxy.ledger import Ledger
+from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.pipeline import Observation, Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.turns import Draft
-from prefixpilot.proxy.upstream import (
+from prefixpilot.proxy.wire import headers as h
+from prefixpilot.proxy.wire.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
+from prefixpilot.proxy.wire.upstream import (
     EngineBrokeOffError,
     EngineResponse,
     EngineTimeoutError,

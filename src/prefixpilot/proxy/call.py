@@ -15,8 +15,8 @@ from typing import Final
 from prefixpilot.core import RequestId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
 from prefixpilot.prompts.source import UnreadableError
-from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.settings import MODES, Mode
+from prefixpilot.proxy.wire import headers as h
 
 MAX_ID_CHARS: Final = 200
 MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Outcome
-from prefixpilot.proxy.records import LedgerKey, Turn
-from prefixpilot.proxy.reply import Said
 from prefixpilot.proxy.report import PlanReport
 from prefixpilot.proxy.settings import Mode
 

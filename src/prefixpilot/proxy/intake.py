@@ -10,10 +10,10 @@ from urllib.parse import unquote_to_bytes
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.chat import FIELD, ChatRequest
 from prefixpilot.prompts.source import ChatSource, UnreadableError
-from prefixpilot.proxy import headers as h
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, names_field, unfold
-from prefixpilot.proxy.exchange import BodyTooLargeError
 from prefixpilot.proxy.steps import Parse
+from prefixpilot.proxy.wire import headers as h
+from prefixpilot.proxy.wire.exchange import BodyTooLargeError
 
 CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
 LARGE_BYTES: Final = 1 << 20

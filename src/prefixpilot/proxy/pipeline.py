@@ -35,11 +35,11 @@ from prefixpilot.proxy.call import (
     unfold,
 )
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
-from prefixpilot.proxy.history import History
-from prefixpilot.proxy.ledger import Ledger
+from prefixpilot.proxy.memory.history import History
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Metrics, Outcome
-from prefixpilot.proxy.records import NOTHING_RESTORED, LedgerKey, Restoration, Turn
-from prefixpilot.proxy.reply import Said
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Parse, Planner, ReadChat

@@ -14,8 +14,8 @@ from typing import Final
 from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.proxy.app import ProxyApp, create_app
-from prefixpilot.proxy.client_wire import ClientProtocol
 from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.wire.client import ClientProtocol
 
 try:
     import uvicorn

@@ -15,8 +15,8 @@ from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
 from prefixpilot.prompts.source import ChatSource
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
-from prefixpilot.proxy.history import History
-from prefixpilot.proxy.records import (
+from prefixpilot.proxy.memory.history import History
+from prefixpilot.proxy.memory.records import (
     NOTHING_RESTORED,
     BlockKey,
     Brought,

@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from prefixpilot.proxy.client_wire import WIRE, ClientWire
-from prefixpilot.proxy.headers import RawHeaders, framed_once
+from prefixpilot.proxy.wire.client import WIRE, ClientWire
+from prefixpilot.proxy.wire.headers import RawHeaders, framed_once
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prefixpilot.errors import InvariantError
-from prefixpilot.proxy import reply
-from prefixpilot.proxy.branches import decide
-from prefixpilot.proxy.history import Chain, History
-from prefixpilot.proxy.records import MAX_REPLIES, NOTHING_RESTORED, Brought, LedgerKey, Restoration, Turn
-from prefixpilot.proxy.reply import NOTHING_SAID, Likeness, Reply, Said
+from prefixpilot.proxy.memory import reply
+from prefixpilot.proxy.memory.branches import decide
+from prefixpilot.proxy.memory.history import Chain, History
+from prefixpilot.proxy.memory.records import MAX_REPLIES, NOTHING_RESTORED, Brought, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Likeness, Reply, Said
 
 _CONVERSATION_BYTES: Final = 4096
 """Of a conversation without turns: its key, whose strings are bounded, and the containers."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import ContextBlock, Plan
-from prefixpilot.proxy import reply
-from prefixpilot.proxy.history import Chain
-from prefixpilot.proxy.reply import Likeness, Reply, Said
+from prefixpilot.proxy.memory import reply
+from prefixpilot.proxy.memory.history import Chain
+from prefixpilot.proxy.memory.reply import Likeness, Reply, Said
 from prefixpilot.proxy.settings import Mode
 
 MAX_REPLIES: Final = 4

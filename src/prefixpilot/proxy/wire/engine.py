@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from prefixpilot.errors import MissingExtraError
-from prefixpilot.proxy.headers import RawHeaders
+from prefixpilot.proxy.wire.headers import RawHeaders
 
 try:
     import aiohttp

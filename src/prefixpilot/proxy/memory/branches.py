@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from prefixpilot.proxy.history import Chain, History
-from prefixpilot.proxy.records import BlockKey, Brought, Restoration, Turn
-from prefixpilot.proxy.reply import Likeness
+from prefixpilot.proxy.memory.history import Chain, History
+from prefixpilot.proxy.memory.records import BlockKey, Brought, Restoration, Turn
+from prefixpilot.proxy.memory.reply import Likeness
 
 Path: TypeAlias = list[Turn]
 """A turn and its ancestors, oldest first."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prefixpilot.prompts.chat import ChatRequest, digest
-from prefixpilot.proxy.reply import NOTHING_SAID, Said, said_in
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said, said_in
 
 Chain = bytes
 CHAINED_ROLES: Final = ("user", "tool", "function")

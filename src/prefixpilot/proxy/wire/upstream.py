@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
 from prefixpilot.errors import EngineError, MissingExtraError
-from prefixpilot.proxy.engine_wire import EngineConnector, EngineRequest, LostError, verbatim
-from prefixpilot.proxy.headers import NOT_SENT_ON, RawHeaders, end_to_end, unsendable, without
 from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.wire.engine import EngineConnector, EngineRequest, LostError, verbatim
+from prefixpilot.proxy.wire.headers import NOT_SENT_ON, RawHeaders, end_to_end, unsendable, without
 
 try:
     import aiohttp
