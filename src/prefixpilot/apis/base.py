@@ -27,7 +27,7 @@ class Segment:
         text: its value, decoded.
         role: whose words these are; those of a tool result are ``tool``, also inside a user message (Anthropic).
         message: index in :attr:`Prompt.messages`.
-        sealed: must not be changed: an assistant's words, thinking, whatever is signed, and text in one message with it.
+        sealed: must not be changed: an assistant's words, thinking, whatever is signed, and text in a message with it.
         ends_prefix: the client set a cache mark on it (Anthropic's ``cache_control``): nothing moves across its end.
         call_id: of the tool call that it answers; ``None`` if it is no tool result.
     """
