@@ -276,21 +276,7 @@ def test_which_api_answers_a_path(path: bytes, name: str | None) -> None:
 
 LEAVES = st.none() | st.integers() | st.text(max_size=4) | st.sampled_from(["user", "text", "tool_result", "message"])
 KEYS = st.sampled_from(
-    [
-        "role",
-        "content",
-        "type",
-        "text",
-        "output",
-        "input",
-        "cache_control",
-        "tool_calls",
-        "function",
-        "arguments",
-        "name",
-        "id",
-        "call_id",
-    ]
+    ["role", "content", "type", "text", "output", "cache_control", "tool_calls", "function", "arguments", "name", "id"]
 )
 ODD = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=25

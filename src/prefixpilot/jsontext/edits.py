@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.errors import InvalidInputError
-from prefixpilot.jsontext.layout import Layout
+from prefixpilot.jsontext.layout import Element, Layout
 
 Pointer: TypeAlias = tuple[str | int, ...]
 """Where a value stands: member names and array indices, outermost first. Of a repeated key the last one counts."""
@@ -73,13 +73,13 @@ class _Node:
     inserted: dict[int, list[Any]] = field(default_factory=dict)
 
 
-def edited(layout: Layout, start: int, edits: Iterable[Edit]) -> str:
-    """The value that begins at ``start`` with all ``edits`` done. O(length of the containers on the way).
+def edited(layout: Layout, place: Element, edits: Iterable[Edit]) -> str:
+    """The value at ``place`` with all ``edits`` done. O(length of the containers on the way).
 
     Raises:
         InvalidInputError: an edit names what is not there or what is of another kind, or contradicts another one.
     """
-    return _Writer(layout).value(start, layout.end(start), _tree(edits), ())
+    return _Writer(layout).value(*place, _tree(edits), ())
 
 
 def _tree(edits: Iterable[Edit]) -> _Node:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from prefixpilot.jsontext.edits import Edit, Pointer, edited
-from prefixpilot.jsontext.layout import Layout, end_of_space
+from prefixpilot.jsontext.layout import Element, Layout, end_of_space
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
@@ -31,10 +31,10 @@ class JsonText:
             literal.
     """
 
-    def __init__(self, text: str, start: int, value: dict[str, Any], repeated: Iterable[tuple[Any, str]] = ()) -> None:
-        """For :meth:`read`."""
+    def __init__(self, text: str, place: Element, value: dict[str, Any], repeated: Iterable[tuple[Any, str]]) -> None:
+        """For :meth:`read`: ``value`` stands at ``place``; ``repeated`` are objects and a key that stands twice."""
         self.value = value
-        self._start = start
+        self._place = place
         self._layout = Layout(text)
         self._repeated = tuple(repeated)
 
@@ -67,8 +67,7 @@ class JsonText:
         """
         text, edits = self._layout.text, tuple(edits)
         if edits:
-            end = self._layout.end(self._start)
-            text = text[: self._start] + edited(self._layout, self._start, edits) + text[end:]
+            text = text[: self._place.start] + edited(self._layout, self._place, edits) + text[self._place.end :]
         return text.encode("utf-8", "surrogatepass")
 
     def repeats(self) -> Iterator[Pointer]:
@@ -105,7 +104,7 @@ def _read(text: str) -> JsonText:
         raise ValueError(f"extra data at character {end}")
     if not isinstance(value, dict):
         raise NoObjectError("is no JSON object")
-    return JsonText(text, start, value, repeated)
+    return JsonText(text, Element(start, end), value, repeated)
 
 
 def _int(literal: str) -> int | str:
