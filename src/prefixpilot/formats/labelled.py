@@ -117,24 +117,26 @@ NUMBERED_BLOCKS: Final = Shape(
 )
 """``[1] ...`` or ``Document 1: ...``, a blank line between, under a line that speaks of documents or inside a frame."""
 
+_HEADER: Final = (
+    r"(?P<keys>(?:Title|Source|File|Filename|Document): (?P<label>[^\n]+)\n"
+    r"(?:(?:Title|Source|File|Filename|Document|Author|Date|Page|Section): ?[^\n]*\n)*+(?:Content:[ \n])?)"
+)
+
 HEADED_BLOCKS: Final = Shape(
     name="headed_blocks",
     probes=("Title: ", "Source: ", "File: ", "Filename: ", "Document: "),
-    head=re.compile(
-        r"(?m)^(?P<keys>(?:Title|Source|File|Filename|Document): (?P<label>[^\n]+)\n"
-        r"(?:(?:Title|Source|File|Filename|Document|Author|Date|Page|Section|Content): ?[^\n]*\n)*+)"
-    ),
+    head=re.compile(rf"(?m)^(?<!---\n\n){_HEADER}"),
     joint="\n\n",
     front=_FRONT,
     back=_BACK,
     repeats="keep-label",
 )
-"""``Source: ...`` or ``Title: ...`` lines over each text, a blank line between, in the same places."""
+"""``Source: ...`` or ``Title: ...`` lines over each text, a blank line between, under the same front."""
 
 RULED_BLOCKS: Final = Shape(
     name="ruled_blocks",
     probes=("\n---\n",),
-    head=HEADED_BLOCKS.head,
+    head=re.compile(rf"(?m)^{_HEADER}"),
     joint="\n\n---\n\n",
     front=_FRONT,
     back=re.compile(r"\n</(?P<frame>\w+)>"),
