@@ -70,9 +70,7 @@ def _messages(document: Any) -> Iterator[_Place]:
     if isinstance(document.get("system"), str | list):
         yield _Place(document, "system", "text", False)
     for message in document["messages"]:
-        content = message.get("content") if isinstance(message, dict) else None
-        only_results = isinstance(content, list) and bool(content) and _results(content) == len(content)
-        yield _Place(message, "content", "text", _is_user(message) and not only_results)
+        yield _Place(message, "content", "text", _is_user(message) and not _has_only_results(message))
 
 
 _PLACES = {"chat": _chat, "completions": _completions, "responses": _responses, "messages": _messages}
@@ -80,6 +78,15 @@ _PLACES = {"chat": _chat, "completions": _completions, "responses": _responses, 
 
 def _is_user(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "user"
+
+
+def _has_only_results(message: Any) -> bool:
+    content = message.get("content")
+    return type(content) is list and bool(content) and all(map(_is_result, content))
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "tool_result"
 
 
 class _Number(str):
@@ -124,6 +131,5 @@ def _in_front(text: str, content: Any, part: str) -> Any:
 
 
 def _results(content: list[Any]) -> int:
-    """How many tool results a list of parts begins with, and whatever stands before the last of them."""
-    kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
-    return max((i + 1 for i, kind in enumerate(kinds) if kind == "tool_result"), default=0)
+    """How many parts stand before the last tool result, itself included."""
+    return max((i + 1 for i, part in enumerate(content) if _is_result(part)), default=0)
