@@ -63,7 +63,22 @@ def test_no_text_raises(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"a": 1, "a": 2}', "[1,]", "{,}", "[1 2]", '{"a"}', "[}", '"\n"', '"\\x"', "[1] 2", "", "]", "01", "NaN", '{"a":}'],
+    [
+        '{"a": 1, "a": 2}',
+        "[1,]",
+        "{,}",
+        "[1 2]",
+        '{"a"}',
+        "[}",
+        '"\n"',
+        '"\\x"',
+        "[1] 2",
+        "",
+        "]",
+        "01",
+        "NaN",
+        '{"a":}',
+    ],
 )
 def test_what_is_no_json_or_says_two_things(text: str) -> None:
     assert read_json(text) is None

@@ -266,9 +266,7 @@ class _Tiling:
     def _closing(self) -> int:
         """Where the shortest frame that closes the string begins; -1 if there is none."""
         others = [
-            other
-            for other, index in self._store.meetings(self._texts[-1], self._key)
-            if index == len(other.texts) - 1
+            other for other, index in self._store.meetings(self._texts[-1], self._key) if index == len(other.texts) - 1
         ]
         for size in range(1, min(len(self._texts), MAX_RUN) + 1):
             others = [other for other in others if other.texts[-size:] == self._texts[-size:]]
