@@ -77,8 +77,8 @@ def check_recogniser(
 def check_regions(text: str, regions: Sequence[Region]) -> None:
     """Checks that regions of ``text`` are well-formed.
 
-    Units stand in order, inside of ``text``, without overlap; bodies inside their units; the text of a unit is its body,
-    decoded; a movable region has at least two units, which are not empty.
+    Units stand in order, inside of ``text``, without overlap; bodies inside their units; the text of a unit is its
+    body, decoded; a movable region has at least two units; no unit is empty.
 
     Raises:
         InvariantError: one of these does not hold; says which.

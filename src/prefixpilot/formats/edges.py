@@ -1,9 +1,9 @@
 """Proof of joints that no mark shows: what has been met in other requests, bounded.
 
-A blank line between two documents is also a paragraph break inside one of them. One request cannot tell them apart, and
-neither can pairs of neighbours: a paragraph that many documents have ("not legal advice") is met beside anything, though
-it is never a document; and where passages overlap, each half of a passage is met without the other. So what is proved
-here is not a joint but a *unit*, a run of texts that has behaved as one whole document. A run is a unit if
+A blank line between two documents is also a paragraph break inside one of them. One request cannot tell them apart,
+and neither can pairs of neighbours: a paragraph that many documents have ("not legal advice") is met beside anything,
+though it is never a document; and where passages overlap, each half of a passage is met without the other. So what is
+proved here is not a joint but a *unit*, a run of texts that has behaved as one whole document. A run is a unit if
 
 1. it is long enough to be a document (:data:`MIN_CHARACTERS`), and none of its texts was ever met twice in one string:
    what a string says twice is boilerplate, or passages overlap;
@@ -54,10 +54,10 @@ _OUTSIDE: Final = b""
 
 
 class _Place(NamedTuple):
-    """Where a text was met: in which string, and as its how-manieth text."""
+    """Where a text was met: in which string, and at which place in its sequence."""
 
     string: bytes
-    index: int
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class EdgeStore:
         left = self._max_meetings
         for place in reversed(self._places.get(text, {})):
             if place.string != besides:
-                yield self._strings[place.string], place.index
+                yield self._strings[place.string], place.at
                 left -= 1
                 if not left:
                     return

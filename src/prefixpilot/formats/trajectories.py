@@ -18,8 +18,8 @@ _NUMBERED: Final = re.compile(r"[ ]*([0-9]{1,9})(?:\t|→)")
 _CAT_PATH: Final = re.compile(r"Here's the result of running `cat -n` on (?P<path>[^\n]+?):?\n")
 _REMINDER_END: Final = "</system-reminder>"
 _TRAILER: Final = re.compile(
-    r"\n?(?:\[(?:The command completed with exit code|Current working directory:|Python interpreter:|Command finished with"
-    r" exit code)[^\n\]]*\](?:\n|\Z))+\Z"
+    r"\n?(?:\[(?:The command completed with exit code|Current working directory:|Python interpreter:"
+    r"|Command finished with exit code)[^\n\]]*\](?:\n|\Z))+\Z"
 )
 _TRAILER_LINES: Final = 5
 _FILE_OPEN: Final = re.compile(r'<file_content path="(?P<path>[^"\n]*)">\n')

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from prefixpilot.apis.base import Role, Segment
@@ -59,8 +60,7 @@ class WeakRecogniser:
         joints = edges.joints(self.name, _texts(segment, spans), self.shape.framed)
         if len(joints) < 3:
             return ()
-        borders = zip(joints, joints[1:], strict=False)
-        whole = [Span(spans[first].start, spans[behind - 1].end) for first, behind in borders]
+        whole = [Span(spans[first].start, spans[behind - 1].end) for first, behind in pairwise(joints)]
         units = tuple(Unit(span, span, segment.text[span.start : span.end]) for span in whole)
         return (Region(self.name, units, True, False, "safe"),)
 
