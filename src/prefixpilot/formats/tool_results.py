@@ -115,7 +115,7 @@ class HeadRecogniser:
                 yield head, self._end(text, head.end())
                 return
             at = joint + len(self.shape.joint)
-            following = self._head(text, at)
+            following = self._head(text, at) if self._may_end(head, text, joint) else None
             if following is not None:
                 yield head, joint
                 head, at = following, following.end()
@@ -123,6 +123,10 @@ class HeadRecogniser:
     def _head(self, text: str, at: int) -> re.Match[str] | None:
         failed = self.shape.failed.match(text, at) if self.shape.failed else None
         return failed or self.shape.head.match(text, at)
+
+    def _may_end(self, head: re.Match[str], text: str, joint: int) -> bool:
+        """Whether the newline that a tool adds to a body stands in front of the joint."""
+        return not self.shape.newline or head.re is not self.shape.head or text.endswith("\n", head.end(), joint)
 
     def _end(self, text: str, body: int) -> int:
         """The end of the last unit."""

@@ -129,7 +129,7 @@ class FileContents:
 def _files(text: str) -> list[Unit]:
     units: list[Unit] = []
     opened = list(_FILE_OPEN.finditer(text))
-    for head, following in zip(opened, [*opened[1:], None], strict=True):
+    for head, following in zip(opened, [*opened[1:], None], strict=False):
         close = text.find(_FILE_CLOSE, head.end() - 1)
         end = close + len(_FILE_CLOSE)
         limit = following.start() if following else len(text)
