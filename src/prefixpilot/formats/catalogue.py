@@ -1,0 +1,54 @@
+"""All recognisers, in a fixed order, and which of what they find counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from prefixpilot.apis.base import Segment
+from prefixpilot.errors import ConfigError
+from prefixpilot.formats.base import Edges, Recogniser, Region
+from prefixpilot.formats.fenced import AIDER_TAGS, FenceRecogniser
+from prefixpilot.formats.labelled import LABELLED_SHAPES
+from prefixpilot.formats.listed import LISTED_SHAPES
+from prefixpilot.formats.runs import RunRecogniser
+from prefixpilot.formats.tagged import TAGGED_SHAPES
+
+RECOGNISERS: Final[tuple[Recogniser, ...]] = (
+    *(RunRecogniser(shape) for shape in (*TAGGED_SHAPES, *LABELLED_SHAPES, *LISTED_SHAPES)),
+    FenceRecogniser("continue", path_above=False),
+    FenceRecogniser("aider", path_above=True),
+    RunRecogniser(AIDER_TAGS),
+)
+"""Where two find the same, the first in this order counts."""
+
+
+def named(names: Iterable[str]) -> tuple[Recogniser, ...]:
+    """The recognisers of these formats, in the order of :data:`RECOGNISERS`.
+
+    Raises:
+        ConfigError: there is none of one of the names.
+    """
+    wanted = set(names)
+    unknown = sorted(wanted - {recogniser.name for recogniser in RECOGNISERS})
+    if unknown:
+        raise ConfigError("formats", f"has {unknown[0]!r}, which no recogniser is called", "see the list of formats")
+    return tuple(recogniser for recogniser in RECOGNISERS if recogniser.name in wanted)
+
+
+def regions(segment: Segment, recognisers: Sequence[Recogniser], edges: Edges) -> tuple[Region, ...]:
+    """What ``recognisers`` find in a string, in order, without overlap.
+
+    The outermost region counts, then the longest, then that of the first recogniser. O(length) for each recogniser,
+    and O(regions log regions).
+    """
+    found = [
+        (region.units[0].span.start, -region.units[-1].span.end, rank, region)
+        for rank, recogniser in enumerate(recognisers)
+        for region in recogniser.find(segment, edges)
+    ]
+    kept: list[Region] = []
+    for start, _, _, region in sorted(found, key=lambda candidate: candidate[:3]):
+        if not kept or start >= kept[-1].units[-1].span.end:
+            kept.append(region)
+    return tuple(kept)
