@@ -19,16 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from prefixpilot.apis.base import Role, Segment
-from prefixpilot.formats.base import Region
+from prefixpilot.formats.base import NoEdges, Region
 from prefixpilot.formats.catalogue import RECOGNISERS, regions
 from prefixpilot.pieces import apply, fill, permuted
-
-
-class NoEdges:
-    """Nothing has been seen before."""
-
-    def proved(self, before: str, after: str) -> bool:
-        return False
 
 
 @dataclass

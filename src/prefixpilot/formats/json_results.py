@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from prefixpilot.apis.base import Segment
 from prefixpilot.formats.base import Edges, Region, Repeats, Unit
@@ -49,6 +49,7 @@ BRAVE: Final = JsonShape(
     "brave_mcp", None, frozenset({"url", "title", "description"}), ("description",), ("title", "url")
 )
 CODEX: Final = JsonShape("codex_json", None, frozenset({"output", "metadata"}), ("output",))
+JSON_SHAPES: Final = (ONYX, TAVILY, BRAVE, CODEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,9 @@ class JsonRecogniser:
 class AnyJsonRecogniser:
     """Arrays of alike objects with a bare text in each, at any depth of a tool result that no other shape knows."""
 
-    name: str = "json_results"
+    NAME: ClassVar[str] = "json_results"
+
+    name: str = NAME
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length). One region for each array."""

@@ -78,6 +78,7 @@ CODEX: Final = HeadShape(
     ),
     "",
 )
+HEAD_SHAPES: Final = (LANGCHAIN_RETRIEVER_TOOL, LIBRECHAT_FILE_SEARCH, TAVILY_MCP, MCP_FILESYSTEM, CODEX)
 
 
 @dataclass(frozen=True, slots=True)

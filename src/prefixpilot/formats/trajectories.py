@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from prefixpilot.apis.base import Message, Role, Segment
 from prefixpilot.formats.base import Edges, Region, Unit
@@ -144,7 +144,9 @@ def _files(text: str) -> list[Unit]:
 class WholeResult:
     """Any tool result in which nothing else is found: one unit, the whole string. For the end of a list."""
 
-    name: str = "tool_result"
+    NAME: ClassVar[str] = "tool_result"
+
+    name: str = NAME
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(1)."""
