@@ -196,7 +196,7 @@ Seen = tuple[tuple[str, ...], bool]
 
 def is_unit(run: tuple[str, ...], now: Seen, others: Sequence[Seen], shared: set[str]) -> bool:
     """The rules of the module, read from the strings themselves."""
-    if any(text in shared or now[0].count(text) > 1 for text in run):
+    if any(text in shared or now[0].count(text) > 1 for text in (run[0], run[-1])):
         return False
     met = [
         (texts, framed, at)
@@ -211,13 +211,14 @@ def is_unit(run: tuple[str, ...], now: Seen, others: Sequence[Seen], shared: set
         outside = None if framed else "edge"
         end = at + len(run)
         sides.append((texts[at - 1] if at else outside, texts[end] if end < len(texts) else outside))
-        fronts |= set(texts[:at]) - set(texts[end:])
-        backs |= set(texts[end:]) - set(texts[:at])
+        fronts |= set(texts[:at])
+        backs |= set(texts[end:])
     apart = any(
         all(differ(*pair) for pair in itertools.combinations((sides[0], *two), 2))
         for two in itertools.combinations(sides[1:], 2)
     )
-    return apart and bool((fronts & backs) - shared)
+    twice = {text for text in now[0] if now[0].count(text) > 1}
+    return apart and bool((fronts & backs) - shared - twice)
 
 
 def differ(one: tuple[str | None, str | None], other: tuple[str | None, str | None]) -> bool:

@@ -241,16 +241,17 @@ UNITS = [unit for writer in WRITERS for unit in writer.write(FIRST[:2]).blocks]
 
 @given(st.lists(st.sampled_from([*MARKS, *UNITS]) | st.text(max_size=6), max_size=24).map("".join))
 def test_no_text_raises_and_what_is_found_is_there(text: str) -> None:
-    for role in ("system", "user"):
+    roles: tuple[Role, ...] = ("system", "user")
+    for role in roles:
         at = 0
-        for region in found(text, role):  # type: ignore[arg-type]
+        for region in found(text, role):
             for unit in region.units:
                 assert at <= unit.span.start <= unit.body.start <= unit.body.end <= unit.span.end <= len(text)
                 body = text[unit.body.start : unit.body.end]
                 assert unit.text == (json.loads(f'"{body}"') if region.format == "lightrag" else body)
                 at = unit.span.end
             assert len(region.units) > 1 or not region.movable
-        assert found(text, role) == found(text, role)  # type: ignore[arg-type]
+        assert found(text, role) == found(text, role)
 
 
 @pytest.mark.parametrize(
