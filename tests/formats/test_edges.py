@@ -86,6 +86,26 @@ def test_a_frame_never_moves() -> None:
     assert store.joints("f", longs("xyadcbz"), False) == (2, 3, 4, 5, 6)
 
 
+def test_a_document_beside_something_new_stays_there() -> None:
+    """``n`` may be the rest of a document that begins with b, or of the prompt."""
+    store = taught("xybcadz", "xydabcz", "xycdbaz", framed=False)
+    assert store.joints("f", longs("xyadcbn"), False) == (2, 3, 4, 5)
+    assert store.joints("f", longs("xyadcbnz"), False) == (2, 3, 4, 5)
+
+
+def test_two_that_are_mostly_met_together_stay_together() -> None:
+    store, asked = EdgeStore(max_meetings=100), longs("cabde")
+    orders = ["".join(names) for names in itertools.permutations("abcd")]
+    for names in orders:
+        if "ab" not in names:
+            store.observe("f", longs(names), True)
+    assert store.joints("f", asked, True) == (0, 1, 2, 3, 5)
+    for names in itertools.permutations("abcdf"):
+        if "ab" in "".join(names):
+            store.observe("f", longs("".join(names)), True)
+    assert store.joints("f", asked, True) == (0, 1, 3, 5)
+
+
 def test_without_a_frame_at_the_ends() -> None:
     others = ["".join(names) for names in itertools.permutations("abcd") if names != ("d", "b", "c", "a")]
     store = taught(*others, framed=False)
