@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from prefixpilot.apis.base import Segment
-from prefixpilot.formats.base import Edges, Region, Unit
+from prefixpilot.formats.base import Edges, Literals, Region, Unit
 from prefixpilot.formats.shape import Shape
 from prefixpilot.pieces import Span
 
@@ -236,7 +236,9 @@ class _Scan:
         units = [unit for unit in map(self._unit, run) if unit is not None]
         if len(units) < len(run) or (len(run) < 2 and not shape.lone):
             return []
-        return [Region(shape.name, tuple(units), shape.movable and len(units) > 1, shape.ranked, shape.repeats)]
+        movable = shape.movable and len(units) > 1
+        literal: Literals = "json" if shape.in_json else "text"
+        return [Region(shape.name, tuple(units), movable, shape.ranked, shape.repeats, literal)]
 
     def _unit(self, found: _Found) -> Unit | None:
         body = self._body(found.head.end(), found.content_end)
