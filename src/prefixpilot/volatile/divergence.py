@@ -55,7 +55,8 @@ def first_divergence(first: Prompt, second: Prompt) -> Divergence | None:
     tools = _tools(first.body.get("tools"), second.body.get("tools"))
     if tools is not None:
         return tools
-    shared = len(_json(second.body.get("tools") or []))
+    given = second.body.get("tools")
+    shared = len(_json(given)) if given else 0
     for old, new in zip(first.messages, second.messages, strict=False):
         texts = [segment.text for segment in old.segments], [segment.text for segment in new.segments]
         if texts[0] == texts[1] and old.role == new.role and _without_texts(old.value) == _without_texts(new.value):
