@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prefixpilot.apis.base import Message, Prompt, Role, Segment
+from prefixpilot.apis.base import Message, Pointer, Prompt, Role, Segment
 
 
 def chat(*turns: tuple[Role, str | Sequence[str]], body: Mapping[str, Any] | None = None, api: str = "chat") -> Prompt:
@@ -21,7 +21,7 @@ def _message(index: int, role: Role, content: str | Sequence[str]) -> Message:
     pointer = ("messages", index)
     if isinstance(content, str):
         value: Any = content
-        places = [((*pointer, "content"), content)]
+        places: list[tuple[Pointer, str]] = [((*pointer, "content"), content)]
     else:
         value = [{"type": "text", "text": text} for text in content]
         places = [((*pointer, "content", i, "text"), text) for i, text in enumerate(content)]

@@ -11,7 +11,7 @@ from tests.volatile.prompts import chat
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.apis import MESSAGES
-from prefixpilot.apis.base import Prompt
+from prefixpilot.apis.base import Pointer, Prompt
 from prefixpilot.errors import ConfigError
 from prefixpilot.pieces import Span, apply
 from prefixpilot.volatile.base import VolatileRules
@@ -124,7 +124,7 @@ def test_no_rule_reads_code_or_documents(frame: str) -> None:
 def test_what_a_caller_excludes_is_not_read() -> None:
     text = "Source 1\nCurrent time: 2026-11-30 14:03\n\nRequest ID: 5f0c-99ab\nBe brief."
     prompt = chat(("system", text), ("user", "Hello"))
-    excluded = {("messages", 0, "content"): [Span(0, text.index("\n\n"))]}
+    excluded: dict[Pointer, list[Span]] = {("messages", 0, "content"): [Span(0, text.index("\n\n"))]}
     treatment = treat(prompt, ALL, to_anthropic=False, excluded=excluded)
     assert sent(prompt, treatment)[0] == "Source 1\nCurrent time: 2026-11-30 14:03\n\nBe brief.\nRequest ID: 5f0c-99ab"
 

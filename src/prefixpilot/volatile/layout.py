@@ -6,13 +6,11 @@ every character of the text, whatever kind of break it uses and whether or not i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from prefixpilot.pieces import Span
-from prefixpilot.volatile.base import Line, Rule, lines
-
-_PASSES = 4
+from prefixpilot.volatile.base import Line, Rule
 
 
 class Block(NamedTuple):
@@ -23,61 +21,32 @@ class Block(NamedTuple):
     rule: Rule
 
 
-Finder = Callable[[str, Sequence[Line], Sequence[bool]], list[Block]]
-"""Blocks of a text, in order, not overlapping; the last argument says for each line whether it is excluded."""
-
-
 class Layout(NamedTuple):
     """The new order of the lines.
 
     Attributes:
         order: ``order[i]`` is the line whose content stands in place ``i``.
-        moved: the blocks of the text that changed places.
+        moved: the blocks that changed places.
     """
 
-    order: tuple[int, ...]
+    order: Sequence[int]
     moved: tuple[Block, ...]
 
 
-def settle(text: str, excluded: Sequence[bool], find: Finder) -> Layout | None:
-    """Moves what ``find`` finds behind the rest, until it finds nothing more in front of it. O(length).
+def behind(text: str, all_lines: Sequence[Line], blocks: Sequence[Block]) -> Layout:
+    """Blocks that stand in front of the last line that stays go directly behind it, in their order. O(lines).
 
-    ``None`` if nothing moves, or if it does not come to rest in a few passes: such a text is left alone.
+    Args:
+        blocks: not overlapping.
     """
-    all_lines = tuple(lines(text))
-    order = list(range(len(all_lines)))
-    moved: tuple[Block, ...] = ()
-    current, left_out = text, list(excluded)
-    for number in range(_PASSES):
-        layout = _behind(current, tuple(lines(current)), find, left_out)
-        if layout is None:
-            return Layout(tuple(order), moved) if number else None
-        order = [order[i] for i in layout.order]
-        left_out = [left_out[i] for i in layout.order]
-        moved = moved or layout.moved
-        current = arranged(text, all_lines, order)
-    return None
-
-
-def arranged(text: str, all_lines: Sequence[Line], order: Sequence[int]) -> str:
-    """The text with its lines in another order, its breaks in place."""
-    return "".join(
-        text[slice(*all_lines[source].content)] + text[slice(*place.ending)]
-        for place, source in zip(all_lines, order, strict=True)
-    )
-
-
-def _behind(text: str, all_lines: Sequence[Line], find: Finder, excluded: Sequence[bool]) -> Layout | None:
-    """One pass: blocks that stand in front of the last stable line go directly behind it."""
-    blocks = find(text, all_lines, excluded)
     movable = [False] * len(all_lines)
     for block in blocks:
         movable[block.first : block.end] = [True] * (block.end - block.first)
-    stable = [i for i, line in enumerate(all_lines) if not movable[i] and text[slice(*line.content)].strip()]
-    last = stable[-1] if stable else -1
+    staying = (i for i in reversed(range(len(all_lines))) if not movable[i])
+    last = next((i for i in staying if text[slice(*all_lines[i].content)].strip()), -1)
     moved = tuple(block for block in blocks if block.first < last)
     if not moved:
-        return None
+        return Layout(range(len(all_lines)), ())
     front = [i for i in range(last + 1) if not movable[i]]
     back = [i for i in range(last + 1) if movable[i]]
     return Layout((*front, *back, *range(last + 1, len(all_lines))), moved)

@@ -8,6 +8,7 @@ text for which that would not hold is left alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,9 +19,14 @@ from prefixpilot.volatile.base import Change, Line, Rule, TextForm, VolatileRule
 from prefixpilot.volatile.billing import find_billing_header
 from prefixpilot.volatile.clock import find_clock, round_line
 from prefixpilot.volatile.ids import is_id_line
-from prefixpilot.volatile.layout import Block, settle, with_cuts
+from prefixpilot.volatile.layout import Block, behind, with_cuts
 from prefixpilot.volatile.memory import find_sections
 from prefixpilot.volatile.zones import touched, zones
+
+_TIME_MARK = re.compile(r":[0-5][0-9]")
+_ID_MARK = re.compile(r"[iI][dD][*_`\"]{0,3}[ \t]{0,4}[:=]")
+_MEMORY_WORDS = ("memor", "user context")
+"""What a line, or a text, must hold to be worth a look."""
 
 _OWN_LINE = 40
 """A line moves with its time if it holds no more than this beside it."""
@@ -47,6 +53,12 @@ class Treatment(NamedTuple):
     forms: tuple[TextForm, ...]
     newest: tuple[Pointer, str] | None
     changes: tuple[Change, ...]
+
+
+class _Candidates(NamedTuple):
+    clocks: list[int]
+    ids: list[int]
+    memory: bool
 
 
 class _Treated(NamedTuple):
@@ -151,45 +163,59 @@ class _Text:
         if not text[header.end :].strip():
             return _Treated(fill(len(text), [Slot(header, ())]), (), (goes,))
         rest = self._lines(text[header.end :], excluded[text.count("\n", 0, header.end) :])
-        form = _behind(rest.form, header.end, len(text))
+        form = _at_end(rest.form, header.end, len(text))
         return _Treated(form, rest.said, (goes, *_shifted(rest.changes, header.end)))
 
     def _lines(self, text: str, excluded: Sequence[bool]) -> _Treated:
-        """The rules that look at lines: times first, then what moves."""
+        """The rules that look at lines: times are rounded, blocks move."""
+        clocks, ids, memory = self._worth_a_look(text)
+        if not (clocks or ids or memory):
+            return _Treated(UNCHANGED, (), ())
         pointer = self._segment.pointer
         all_lines = tuple(lines(text))
+        zone = zones(text, all_lines, excluded)
         cuts: list[tuple[Span, Form]] = []
         said: list[str] = []
-        if self._round:
-            zone = zones(text, all_lines, excluded)
-            for i, line in enumerate(all_lines):
-                rounding = round_line(text, line.content, self._elsewhere) if zone.free(i) else None
-                if rounding is not None:
-                    cuts += rounding.cuts
-                    said.append(text[slice(*rounding.said)])
-        changes = [Change("clock", pointer, cut, _ROUNDED) for cut, _ in cuts]
-        moves = self._rules.ids or self._rules.memory or self._rules.clock == "move"
-        layout = settle(text, excluded, self._blocks) if moves else None
-        if layout is not None:
-            changes += [Change(b.rule, pointer, _span(all_lines, b), _MOVES[b.rule]) for b in layout.moved]
-        if not changes:
-            return _Treated(UNCHANGED, (), ())
-        order = range(len(all_lines)) if layout is None else layout.order
-        return _Treated(_form(text, all_lines, order, cuts), tuple(said), tuple(changes))
-
-    def _blocks(self, text: str, all_lines: Sequence[Line], excluded: Sequence[bool]) -> list[Block]:
-        zone = zones(text, all_lines, excluded)
-        sections = find_sections(text, all_lines, zone) if self._rules.memory else []
-        blocks = [Block(section.first, section.end, "memory") for section in sections]
+        for i in clocks if self._round else ():
+            rounding = round_line(text, all_lines[i].content, self._elsewhere) if zone.free(i) else None
+            if rounding is not None:
+                cuts += rounding.cuts
+                said.append(text[slice(*rounding.said)])
+        blocks = [Block(s.first, s.end, "memory") for s in find_sections(text, all_lines, zone)] if memory else []
         taken = {i for block in blocks for i in range(block.first, block.end)}
-        for i, line in enumerate(all_lines):
-            if i in taken or not zone.free(i):
-                continue
-            if self._rules.ids and is_id_line(text, line.content):
-                blocks.append(Block(i, i + 1, "ids"))
-            elif self._rules.clock == "move" and _is_clock_line(text[slice(*line.content)]):
-                blocks.append(Block(i, i + 1, "clock"))
-        return sorted(blocks)
+        known = [i for i in ids if i not in taken and zone.free(i) and is_id_line(text, all_lines[i].content)]
+        blocks += [Block(i, i + 1, "ids") for i in known]
+        if not self._round:
+            taken.update(known)
+            open_lines = (i for i in clocks if i not in taken and zone.free(i))
+            clock_lines = [i for i in open_lines if _is_clock_line(text[slice(*all_lines[i].content)])]
+            blocks += [Block(i, i + 1, "clock") for i in clock_lines]
+        layout = behind(text, all_lines, sorted(blocks))
+        changes = [Change("clock", pointer, cut, _ROUNDED) for cut, _ in cuts]
+        changes += [Change(b.rule, pointer, _span(all_lines, b), _MOVES[b.rule]) for b in layout.moved]
+        form = _form(text, all_lines, layout.order, cuts) if changes else UNCHANGED
+        return _Treated(form, tuple(said), tuple(changes))
+
+    def _worth_a_look(self, text: str) -> _Candidates:
+        """Lines that may hold a time or an id, and whether the text may hold memories: one fast pass for each."""
+        timed = self._round or self._rules.clock == "move"
+        return _Candidates(
+            _lines_with(_TIME_MARK, text) if timed else [],
+            _lines_with(_ID_MARK, text) if self._rules.ids else [],
+            self._rules.memory and any(word in text.lower() for word in _MEMORY_WORDS),
+        )
+
+
+def _lines_with(mark: re.Pattern[str], text: str) -> list[int]:
+    """Indices of the lines in which ``mark`` is found, in order."""
+    found: list[int] = []
+    at = number = 0
+    for match in mark.finditer(text):
+        number += text.count("\n", at, match.start())
+        at = match.start()
+        if not found or found[-1] != number:
+            found.append(number)
+    return found
 
 
 def _is_clock_line(line: str) -> bool:
@@ -215,7 +241,7 @@ def _form(text: str, all_lines: Sequence[Line], order: Sequence[int], cuts: Sequ
     return fill(len(text), [Slot(Span(0, len(text)), tuple(pieces))])
 
 
-def _behind(form: Form, offset: int, length: int) -> Form:
+def _at_end(form: Form, offset: int, length: int) -> Form:
     """The form of a text from that of its end, which begins at ``offset``; what stands before it goes."""
     if form == UNCHANGED:
         return (Span(offset, length),)
