@@ -269,6 +269,12 @@ def test_without_a_place_for_the_exact_time_it_stays() -> None:
     assert treat(prompt, ROUND, to_anthropic=False) == Treatment((), None, ())
 
 
+def test_a_text_full_of_times_is_a_log() -> None:
+    for count, rounded in ((256, True), (257, False)):
+        text = "Current time: 2026-11-30 14:03\n" * count
+        assert (treated(text, ROUND)[0] != text) is rounded
+
+
 def test_only_system_text_in_front_of_the_conversation_is_treated() -> None:
     prompt = chat(("user", CLOCK), ("system", CLOCK), ("assistant", CLOCK), ("user", CLOCK))
     assert treat(prompt, ALL, to_anthropic=False) == Treatment((), None, ())

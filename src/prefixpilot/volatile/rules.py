@@ -17,11 +17,11 @@ from prefixpilot.apis.base import Pointer, Prompt, Segment
 from prefixpilot.pieces import UNCHANGED, Form, Piece, Slot, Span, apply, fill
 from prefixpilot.volatile.base import Change, Line, Rule, TextForm, VolatileRules, lines
 from prefixpilot.volatile.billing import find_billing_header
-from prefixpilot.volatile.clock import find_clock, round_line
+from prefixpilot.volatile.clock import Rounding, find_clock, round_line
 from prefixpilot.volatile.ids import is_id_line
 from prefixpilot.volatile.layout import Block, behind, with_cuts
 from prefixpilot.volatile.memory import find_sections
-from prefixpilot.volatile.zones import touched, zones
+from prefixpilot.volatile.zones import Zones, touched, zones
 
 _TIME_MARK = re.compile(r":[0-5][0-9]")
 _ID_MARK = re.compile(r"[iI][dD][*_`\"]{0,3}[ \t]{0,4}[:=]")
@@ -30,6 +30,9 @@ _MEMORY_WORDS = ("memor", "user context")
 
 _OWN_LINE = 40
 """A line moves with its time if it holds no more than this beside it."""
+
+_MOST_CHANGES = 256
+"""A text with more volatile lines than this is a log or a list, no prompt with a clock in it."""
 
 _MOVES: Mapping[Rule, str] = {
     "clock": "the line with the current time moves behind the rest of its text",
@@ -168,33 +171,43 @@ class _Text:
 
     def _lines(self, text: str, excluded: Sequence[bool]) -> _Treated:
         """The rules that look at lines: times are rounded, blocks move."""
-        clocks, ids, memory = self._worth_a_look(text)
-        if not (clocks or ids or memory):
+        candidates = self._worth_a_look(text)
+        if not any(candidates):
             return _Treated(UNCHANGED, (), ())
-        pointer = self._segment.pointer
         all_lines = tuple(lines(text))
         zone = zones(text, all_lines, excluded)
-        cuts: list[tuple[Span, Form]] = []
-        said: list[str] = []
-        for i in clocks if self._round else ():
-            rounding = round_line(text, all_lines[i].content, self._elsewhere) if zone.free(i) else None
-            if rounding is not None:
-                cuts += rounding.cuts
-                said.append(text[slice(*rounding.said)])
-        blocks = [Block(s.first, s.end, "memory") for s in find_sections(text, all_lines, zone)] if memory else []
-        taken = {i for block in blocks for i in range(block.first, block.end)}
-        known = [i for i in ids if i not in taken and zone.free(i) and is_id_line(text, all_lines[i].content)]
-        blocks += [Block(i, i + 1, "ids") for i in known]
-        if not self._round:
-            taken.update(known)
-            open_lines = (i for i in clocks if i not in taken and zone.free(i))
-            clock_lines = [i for i in open_lines if _is_clock_line(text[slice(*all_lines[i].content)])]
-            blocks += [Block(i, i + 1, "clock") for i in clock_lines]
-        layout = behind(text, all_lines, sorted(blocks))
+        roundings = self._roundings(text, all_lines, zone, candidates)
+        blocks = self._blocks(text, all_lines, zone, candidates)
+        if len(roundings) + len(blocks) > _MOST_CHANGES:
+            return _Treated(UNCHANGED, (), ())
+        layout = behind(text, all_lines, blocks)
+        cuts = [cut for rounding in roundings for cut in rounding.cuts]
+        pointer = self._segment.pointer
         changes = [Change("clock", pointer, cut, _ROUNDED) for cut, _ in cuts]
         changes += [Change(b.rule, pointer, _span(all_lines, b), _MOVES[b.rule]) for b in layout.moved]
         form = _form(text, all_lines, layout.order, cuts) if changes else UNCHANGED
-        return _Treated(form, tuple(said), tuple(changes))
+        return _Treated(form, tuple(text[slice(*r.said)] for r in roundings), tuple(changes))
+
+    def _roundings(self, text: str, all_lines: Sequence[Line], zone: Zones, candidates: _Candidates) -> list[Rounding]:
+        if not self._round:
+            return []
+        free = (all_lines[i].content for i in candidates.clocks if zone.free(i))
+        found = (round_line(text, line, self._elsewhere) for line in free)
+        return [rounding for rounding in found if rounding is not None]
+
+    def _blocks(self, text: str, all_lines: Sequence[Line], zone: Zones, candidates: _Candidates) -> list[Block]:
+        """What moves, in order, not overlapping: a line belongs to the first rule that claims it."""
+        sections = find_sections(text, all_lines, zone) if candidates.memory else []
+        blocks = [Block(section.first, section.end, "memory") for section in sections]
+        taken = {i for block in blocks for i in range(block.first, block.end)}
+        for i in candidates.ids:
+            if i not in taken and zone.free(i) and is_id_line(text, all_lines[i].content):
+                blocks.append(Block(i, i + 1, "ids"))
+                taken.add(i)
+        clocks = () if self._round else candidates.clocks
+        timed = (i for i in clocks if i not in taken and zone.free(i))
+        blocks += [Block(i, i + 1, "clock") for i in timed if _is_clock_line(text[slice(*all_lines[i].content)])]
+        return sorted(blocks)
 
     def _worth_a_look(self, text: str) -> _Candidates:
         """Lines that may hold a time or an id, and whether the text may hold memories: one fast pass for each."""
