@@ -21,6 +21,9 @@ HEADER = "x-anthropic-billing-header: cc_version=2.1.177.{}; cch={};\nYou code."
     [
         ("You help.\nCurrent time: 2026-11-30 14:03\n", "You help.\nCurrent time: 2026-11-30 14:04\n", "clock"),
         ("Today is Monday, November 30, 2026, 2:03 PM", "Today is Tuesday, December 1, 2026, 9:00 AM", "clock"),
+        ("Folder: /repo\nToday: 2026-11-29", "Folder: /repo\nToday: 2026-11-30", "date"),
+        ("Today's date is November 3, 2026.", "Today's date is November 4, 2026.", "date"),
+        ("Paid until 2026-11-29", "Paid until 2026-11-30", "text"),
         ("Request ID: 5f0c-99ab\nRules.", "Request ID: 77aa-99ab\nRules.", "ids"),
         ("User Memories:\n- likes tea\n", "User Memories:\n- has a dog\n", "memory"),
         ("User Memories:\n- likes tea\n", "User Memories:\n- likes tea\n- has a dog\n", "memory"),

@@ -57,6 +57,11 @@ _READING = re.compile(
     re.IGNORECASE,
 )
 
+_TODAY = re.compile(
+    r"\b(?:today(?:'?s date)?|(?:current|present)[ _-](?:local[ _-])?(?:date|day))\b[^\w\n]{0,6}(?:is )?" + _DATE,
+    re.IGNORECASE,
+)
+
 _MOST_IN_A_LINE = 8
 
 
@@ -107,6 +112,12 @@ def round_line(text: str, line: Span, elsewhere: str) -> Rounding | None:
     else:
         return None
     return Rounding(tuple(sorted(cuts)), Span(min(span.start for span in said), max(span.end for span in said)))
+
+
+def find_date(line: str) -> Span | None:
+    """The date that a line calls today's, with the words that say so. It is left alone: it changes once a day."""
+    found = _TODAY.search(line)
+    return Span(*found.span()) if found else None
 
 
 def find_clock(line: str) -> _Reading | None:

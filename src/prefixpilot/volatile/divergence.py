@@ -15,17 +15,29 @@ from prefixpilot.apis.base import Pointer, Prompt, Segment
 from prefixpilot.pieces import Span
 from prefixpilot.volatile.base import Line, lines
 from prefixpilot.volatile.billing import find_billing_header
-from prefixpilot.volatile.clock import find_clock
+from prefixpilot.volatile.clock import find_clock, find_date
 from prefixpilot.volatile.ids import is_id_line
 from prefixpilot.volatile.memory import find_sections
 from prefixpilot.volatile.tool_order import tool_name
 from prefixpilot.volatile.zones import zones
 
 Cause = Literal[
-    "model", "tool-order", "tools", "billing-header", "clock", "ids", "memory", "order", "whitespace", "shape", "text"
+    "model",
+    "tool-order",
+    "tools",
+    "billing-header",
+    "clock",
+    "date",
+    "ids",
+    "memory",
+    "order",
+    "whitespace",
+    "shape",
+    "text",
 ]
 """``model``: another model, nothing is shared. ``tool-order``: the same tools in another order; ``tools``: others.
-``billing-header``, ``clock``, ``ids``, ``memory``: as the rules of that name find them. ``order``: the same lines, or
+``billing-header``, ``clock``, ``ids``, ``memory``: as the rules of that name find them. ``date``: another day, which no
+rule helps. ``order``: the same lines, or
 the same texts, in another order. ``whitespace``: equal but for runs of white space. ``shape``: another role, image or
 other part. ``text``: anything else, which is also how a new question parts from an old one."""
 
@@ -142,6 +154,9 @@ def _found_at(text: str, offset: int) -> Cause:
     reading = find_clock(text[slice(*line)])
     if reading is not None and offset - line.start < reading.said.end:
         return "clock"
+    today = find_date(text[slice(*line)])
+    if today is not None and offset - line.start < today.end:
+        return "date"
     if is_id_line(text, line):
         return "ids"
     sections = find_sections(text, all_lines, zones(text, all_lines, [False] * len(all_lines)))
