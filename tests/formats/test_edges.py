@@ -95,14 +95,13 @@ def test_a_document_beside_something_new_stays_there() -> None:
 
 def test_two_that_are_mostly_met_together_stay_together() -> None:
     store, asked = EdgeStore(max_meetings=100), longs("cabde")
-    orders = ["".join(names) for names in itertools.permutations("abcd")]
-    for names in orders:
+    for names in map("".join, itertools.permutations("abcd")):
         if "ab" not in names:
             store.observe("f", longs(names), True)
     assert store.joints("f", asked, True) == (0, 1, 2, 3, 5)
-    for names in itertools.permutations("abcdf"):
-        if "ab" in "".join(names):
-            store.observe("f", longs("".join(names)), True)
+    for names in map("".join, itertools.permutations("abcdf")):
+        if "ab" in names:
+            store.observe("f", longs(names), True)
     assert store.joints("f", asked, True) == (0, 1, 3, 5)
 
 
