@@ -255,7 +255,7 @@ WRITERS = (
     ),
     Writer(
         "ragflow",
-        "\n------\n\n",
+        "Here is the knowledge base:\n",
         _text("ID: {n}\n├── Title: {name}\n└── Content:\n{body}", 0),
         "\n\n------\n\n\n",
         "\nThat was all.",

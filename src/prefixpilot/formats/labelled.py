@@ -41,7 +41,7 @@ RAGFLOW: Final = Shape(
     probes=("└── Content:",),
     head=re.compile(r"(?m)^(?P<label>ID: (?P<number>\d+))\n(?:├── [^\n]*\n)++└── Content:\n"),
     joint="\n\n------\n\n\n",
-    front=re.compile(r"(?m)^-{6}\n\n+\Z"),
+    front=re.compile(r"(?m)(?:^-{6}\n\n+|:[ \t]*\n+|\A\s*)\Z"),
     back=re.compile(r"\n(?=[^\n]{0,8}(?:The above is the knowledge base|以上是知识库))"),
     numbers="unique",
     ranked=True,
