@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from time import monotonic
@@ -189,15 +189,24 @@ def unfold(call: Call, max_bytes: int) -> bytes:
 
 
 class RefusedError(PrefixPilotError):
-    """An answer of ours in the place of the engine's, in the API's own error shape."""
+    """An answer of ours in the place of the engine's, in the API's own error shape; ``headers`` go with it."""
 
-    def __init__(self, status: int, message: str, kind: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind
         self.param = param
         self.code = code
+        self.headers: h.RawHeaders = list(headers)
 
     def body(self) -> bytes:
         """``{"error": {"message", "type", "param", "code"}}``."""
