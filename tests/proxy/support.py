@@ -165,6 +165,10 @@ class FailingPilot:
         self._check("evict")
         return self.pilot.evict(request_ids)
 
+    def reset(self) -> int:
+        self._check("reset")
+        return self.pilot.reset()
+
     @property
     def live_requests(self) -> int:
         return self.pilot.live_requests

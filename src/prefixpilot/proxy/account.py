@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, time_ns
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from prefixpilot.proxy.answer import Usage
 from prefixpilot.proxy.logs import ACCESS, FIELDS
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.wire.headers import RawHeaders
 
 OWN: Final = "own"
 PASSED: Final = "other"
@@ -85,6 +86,10 @@ class Account:
         }
 
 
+Export: TypeAlias = Callable[[Account, RawHeaders], None]
+"""Takes an account that is closed, and the headers of its request."""
+
+
 class Accounts:
     """Closes accounts: counts them, writes their line, and hands them to who else asks.
 
@@ -92,16 +97,16 @@ class Accounts:
         export: makes a span of an account; ``None`` for none.
     """
 
-    def __init__(self, metrics: Metrics, export: Callable[[Account], None] | None = None) -> None:
+    def __init__(self, metrics: Metrics, export: Export | None = None) -> None:
         self._metrics = metrics
         self._export = export
 
-    def close(self, account: Account) -> None:
-        """The request is over. Our own paths are in the log only."""
+    def close(self, account: Account, headers: RawHeaders) -> None:
+        """The request, which had those headers, is over. Our own paths are in the log only."""
         account.ended = monotonic()
         access_log.info("request", extra={FIELDS: account.figures()})
         if account.api == OWN:
             return
         self._metrics.count_time(account.seconds, account.ttft, treated=account.treated)
         if self._export is not None and account.api != PASSED:
-            self._export(account)
+            self._export(account, headers)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Final
 
-from prefixpilot.core import RequestId
+from prefixpilot.core import DEFAULT_TENANT, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
 from prefixpilot.prompts.source import UnreadableError
 from prefixpilot.proxy.settings import MODES, Mode
@@ -58,11 +58,13 @@ class Call:
         headers: raw, in order.
         body: the bytes as sent.
         received: monotonic seconds at which it was complete.
+        tenant: whose it is.
     """
 
     headers: h.RawHeaders
     body: bytes
     received: float = field(default_factory=monotonic)
+    tenant: TenantId = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Options:
         conversation: ``None`` if the request stands alone.
         credential: a hash of the headers that say who the client is.
         max_displacement: how far a block may be moved; ``None`` if the client does not say.
+        tenant: see :class:`Call`.
     """
 
     mode: Mode
@@ -80,6 +83,7 @@ class Options:
     request_id: RequestId
     credential: str
     max_displacement: int | None = None
+    tenant: TenantId = DEFAULT_TENANT
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -102,7 +106,8 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
     credential = credential_of(call.headers)
-    return Options(known, conversation, RequestId(request_id), credential, None if limit is None else int(limit))
+    moved = None if limit is None else int(limit)
+    return Options(known, conversation, RequestId(request_id), credential, moved, call.tenant)
 
 
 def check_request_id(options: Options) -> None:

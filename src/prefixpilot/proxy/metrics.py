@@ -190,7 +190,9 @@ class Metrics:
     def _sums(self) -> Mapping[str, int]:
         """Each counter over all its labels, by its name without our prefix."""
         return {
-            family.name.removeprefix("prefixpilot_"): int(sum(s.value for s in family.samples if s.name.endswith("_total")))
+            family.name.removeprefix("prefixpilot_"): int(
+                sum(s.value for s in family.samples if s.name.endswith("_total"))
+            )
             for family in self._registry.collect()
             if family.type == "counter"
         }

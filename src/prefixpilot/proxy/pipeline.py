@@ -24,7 +24,7 @@ from prefixpilot.prompts import render_blocks
 from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat
 from prefixpilot.prompts.source import ChatSource, NoObjectError, UnreadableError
 from prefixpilot.proxy import fallback
-from prefixpilot.proxy.answer import AnswerObserver
+from prefixpilot.proxy.answer import AnswerObserver, Usage
 from prefixpilot.proxy.call import (
     Call,
     Options,
@@ -122,7 +122,7 @@ class Pipeline:
         chat, past = draft.chat, draft.past
         if draft.options.mode == "off" or isinstance(past, Failed) or past.restored.record.turns or not chat.blocks:
             return None
-        request = self.attempt("plan", lambda: request_of(chat, draft.options, self._settings.tenant))
+        request = self.attempt("plan", lambda: request_of(chat, draft.options, draft.options.tenant))
         return None if isinstance(request, Failed) or chat.newest_user in past.restored.turns else request
 
     def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
@@ -189,7 +189,7 @@ class Pipeline:
     def _key(self, options: Options) -> LedgerKey | None:
         if options.conversation is None:
             return None
-        return LedgerKey(self._settings.tenant, options.credential, options.conversation, options.mode)
+        return LedgerKey(options.tenant, options.credential, options.conversation, options.mode)
 
     def _recall(self, chat: ChatRequest, options: Options) -> Past | Failed:
         key = self._key(options)
@@ -222,7 +222,7 @@ class Pipeline:
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(chat, past, "", (), past.restored.record)))
         record = past.restored.record
         if plan is None:
-            request = request_of(chat, options, self._settings.tenant)
+            request = request_of(chat, options, options.tenant)
             plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
         text = self._render(plan)
         turn = turn_of(chat, past, text, plan.labels, record.after(plan), plan)
@@ -305,15 +305,13 @@ class Pipeline:
     def started(self, forward: Forward, answer: AnswerObserver) -> None:
         """The engine's first content is there: it holds the prompt."""
         ticket = forward.ticket
-        if forward.touched and answer.streaming:
-            self._metrics.ttft.labels(forward.mode).observe(monotonic() - forward.received)
         if ticket.plan is not None:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
         if ticket.key is not None and ticket.turn is not None:
             self._record(ticket.key, ticket.turn, ticket.went_on, answer)
         if forward.report is not None and forward.report.plan is not None:
-            self._count(forward.report.plan)
+            self._metrics.count_plan(forward.report.plan)
 
     def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
         if went_on is not None:
@@ -323,12 +321,8 @@ class Pipeline:
 
     def finished(self, forward: Forward, answer: AnswerObserver) -> None:
         """The answer is complete."""
-        if forward.touched and answer.started:
+        if answer.started:
             self._metrics.count_usage(answer.usage, forward.mode)
-
-    def _count(self, plan: Plan) -> None:
-        self._metrics.predicted.inc(plan.predicted_cached_tokens or 0)
-        self._metrics.replaced.inc(sum(b.tokens for b in plan.blocks if b.location_annotation is not None))
 
     def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
@@ -358,6 +352,17 @@ class Observation:
         self._answer = answer
         self._broken = False
         self._told = False
+        self._first_content: float | None = None
+
+    @property
+    def first_content(self) -> float | None:
+        """Monotonic seconds of the engine's first content; ``None`` before it, and if it was not seen."""
+        return self._first_content
+
+    @property
+    def usage(self) -> Usage | None:
+        """The engine's counts so far."""
+        return self._answer.usage
 
     @property
     def holds_last(self) -> bool:
@@ -379,6 +384,7 @@ class Observation:
         self._broken = isinstance(self._pipeline.attempt("observe", action), Failed)
         if self._answer.started and not self._told:
             self._told = True
+            self._first_content = monotonic()
             self._pipeline.attempt("learn", lambda: self._pipeline.started(self._forward, self._answer))
 
 

@@ -118,6 +118,13 @@ class RecentPlans:
             _, oldest = self._reports.popitem(last=False)
             self._size -= _size(oldest)
 
+    def clear(self) -> int:
+        """Forget all; returns how many there were."""
+        gone = len(self._reports)
+        self._reports.clear()
+        self._size = 0
+        return gone
+
     @property
     def size(self) -> int:
         """Bytes held: an upper estimate."""

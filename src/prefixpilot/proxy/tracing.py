@@ -42,7 +42,8 @@ class Spans:
     def __init__(self, engine: str, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("prefixpilot.proxy", __version__, tracer_provider=provider)
         url = urlsplit(engine)
-        self._server = {"server.address": url.hostname or "", "server.port": url.port or _port(url.scheme)}
+        port = url.port or (443 if url.scheme == "https" else 80)
+        self._server: dict[str, Any] = {"server.address": url.hostname or "", "server.port": port}
 
     def export(self, account: Account, headers: RawHeaders) -> None:
         """Make the span of a request that is over."""
@@ -78,10 +79,6 @@ def _attributes(account: Account, operation: str) -> dict[str, Any]:
         "prefixpilot.treated": account.treated,
     }
     return {name: value for name, value in known.items() if value is not None}
-
-
-def _port(scheme: str) -> int:
-    return 443 if scheme == "https" else 80
 
 
 @contextmanager

@@ -59,6 +59,13 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._conversations)
 
+    def clear(self) -> int:
+        """Forget everything; returns how many conversations there were."""
+        gone = len(self._conversations)
+        self._conversations.clear()
+        self._size = 0
+        return gone
+
     def knows(self, key: LedgerKey) -> bool:
         """Whether turns of this conversation are recorded."""
         return key in self._conversations
