@@ -1,4 +1,5 @@
-"""The proxy: an HTTP server in front of an engine, that plans the ``context_blocks`` of requests.
+"""The proxy: an HTTP server in front of an engine, that plans the ``context_blocks`` of requests in four
+APIs.
 
 Settings load nothing; the server, and all that it needs, is imported when it is first asked for (PEP 562).
 """

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from time import monotonic, time_ns
 from typing import Any, Final, TypeAlias
 
-from prefixpilot.proxy.answer import Usage
+from prefixpilot.core import TenantId
+from prefixpilot.jsontext import JsonText, UnreadableError
+from prefixpilot.proxy.call import Call, unfold
+from prefixpilot.proxy.content import Usage
 from prefixpilot.proxy.logs import ACCESS, FIELDS
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.wire.headers import RawHeaders
@@ -28,7 +31,7 @@ class Account:
         request_id: the client's, or made here.
         method, path: as sent, the query left out, because keys may stand in it.
         api: ``chat``, ``completions``, ``responses`` or ``messages``; else :data:`OWN` or :data:`PASSED`.
-        tenant: ``None`` until it is known.
+        tenant: the default one until it is known.
         model: as the body names it, if the body was read; ``None`` if not.
         treated: the body was changed.
         outcome: ``None`` until it is known.
@@ -43,8 +46,8 @@ class Account:
     request_id: str
     method: str
     path: str
+    tenant: TenantId
     api: str = PASSED
-    tenant: str | None = None
     model: str | None = None
     treated: bool = False
     outcome: Outcome | None = None
@@ -88,6 +91,15 @@ class Account:
 
 Export: TypeAlias = Callable[[Account, RawHeaders], None]
 """Takes an account that is closed, and the headers of its request."""
+
+
+def model_of(call: Call, max_bytes: int) -> str | None:
+    """The model that a body names; ``None`` if it names none, or cannot be read. O(bytes)."""
+    try:
+        model = JsonText.read(unfold(call, max_bytes)).value.get("model")
+    except UnreadableError:
+        return None
+    return model if isinstance(model, str) else None
 
 
 class Accounts:

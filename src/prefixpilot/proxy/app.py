@@ -1,4 +1,4 @@
-"""The proxy as an ASGI app: chat requests through the pipeline, everything else untouched."""
+"""The proxy as an ASGI app: requests to models through the pipeline, all else untouched."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from threading import RLock
 from time import monotonic
 from typing import Any, TypeVar
 
-from prefixpilot.apis import API_OF_PATH
+from prefixpilot.apis import API_OF_PATH, Api
 from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
-from prefixpilot.prompts.chat import parse_chat
-from prefixpilot.proxy.account import Accounts, Export
+from prefixpilot.prompts.request import parse_request
+from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.forward import Forward
@@ -24,18 +24,18 @@ from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.intake import (
-    CHAT_PATHS,
     LongBody,
+    api_near,
     check_not_misplaced,
     is_large,
     long_body,
-    looks_like_chat,
     with_block_bound,
 )
+from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.own_paths import Held, OwnPaths
-from prefixpilot.proxy.pipeline import Observation, Pipeline
+from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
@@ -83,7 +83,7 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
-        steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
@@ -92,14 +92,18 @@ class ProxyApp:
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
+        self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
+        self._salts = settings.tenants.cache_salt_secret is not None
+        self._front = self._made_front(tracer_provider)
+        self._router = Router(default=self._front, lifespan=self._lifespan, redirect_slashes=False)
+
+    def _made_front(self, tracer_provider: Any) -> Front:
+        settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
         held = Held(self._planner, self._ledger, self._plans, in_flight)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._upstream.probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
-        self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
-        self._salts = settings.tenants.cache_salt_secret is not None
-        self._front = Front(settings, self.metrics, in_flight, accounts, own.find, self._proxy)
-        self._router = Router(default=self._front, lifespan=self._lifespan, redirect_slashes=False)
+        return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(scope, receive, send)
@@ -118,10 +122,12 @@ class ProxyApp:
 
     async def _proxy(self, exchange: Exchange) -> None:
         _check_request(exchange)
-        if exchange.method == "POST" and exchange.path in CHAT_PATHS:
-            await self._chat(exchange)
-        elif looks_like_chat(exchange.method, exchange.path) or (self._salts and _is_api(exchange)):
-            await self._near_chat(exchange)
+        post = exchange.method == "POST"
+        api, near = API_OF_PATH.get(exchange.path), api_near(exchange.path)
+        if post and api is not None:
+            await self._to_model(exchange, api)
+        elif post and near is not None:
+            await self._near_model(exchange, near)
         else:
             length = h.get(exchange.headers, b"content-length")
             body: AsyncIterable[bytes] | None = exchange.stream()
@@ -133,20 +139,22 @@ class ProxyApp:
     async def _pass_through(self, exchange: Exchange, body: bytes | AsyncIterable[bytes] | None) -> None:
         await exchange.while_connected(self._relay(exchange, exchange.target, exchange.headers, body, None))
 
-    async def _chat(self, exchange: Exchange) -> None:
+    async def _to_model(self, exchange: Exchange, api: Api) -> None:
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
         if rest is not None:
             if self._salts:
                 raise BodyTooLargeError
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = await self._call(exchange, data)
+        call = await self._call(exchange, data, api)
         await exchange.while_connected(self._plan_and_relay(exchange, call))
 
-    async def _call(self, exchange: Exchange, body: bytes) -> Call:
+    async def _call(self, exchange: Exchange, body: bytes, api: Api) -> Call:
         """The request, salted if that is asked for. Not a step that fails open: what is unsalted must not go out."""
-        tenant = current_account().tenant
-        call = Call(exchange.headers, body, tenant=TenantId(self.settings.tenant if tenant is None else tenant))
+        account = current_account()
+        call = Call(exchange.headers, body, api, tenant=account.tenant)
+        if self.settings.tracing.enabled:
+            account.model = await self._work(call, lambda: model_of(call, self.settings.max_body_bytes))
         if not self._salts:
             return call
         return await self._work(call, lambda: salted(self._tenants, call, self.settings.max_body_bytes))
@@ -162,11 +170,11 @@ class ProxyApp:
             )
             if isinstance(forward, Failed):
                 raise _failed(forward)
-            target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
+            target = call.api.paths[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
             self.metrics.planning.observe(monotonic() - call.received)
             await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
 
-    async def _near_chat(self, exchange: Exchange) -> None:
+    async def _near_model(self, exchange: Exchange, api: Api) -> None:
         """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
         if rest is not None:
@@ -174,7 +182,7 @@ class ProxyApp:
                 raise BodyTooLargeError
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = await self._call(exchange, data)
+        call = await self._call(exchange, data, api)
         await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         body = call.body if exchange.has_body else None
         await exchange.while_connected(self._relay(exchange, exchange.target, call.headers, body, None))
@@ -250,10 +258,6 @@ async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Ob
 def _is_json(response: EngineResponse) -> bool:
     """Whether the answer is one JSON document: no lines or events that a client wants one by one."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
-
-
-def _is_api(exchange: Exchange) -> bool:
-    return exchange.method == "POST" and exchange.path in API_OF_PATH
 
 
 def _check_request(exchange: Exchange) -> None:

@@ -16,6 +16,7 @@ from prefixpilot.proxy import logs
 from prefixpilot.proxy.account import OWN, PASSED, Account, Accounts
 from prefixpilot.proxy.call import MAX_ID_CHARS, RefusedError
 from prefixpilot.proxy.in_flight import InFlight
+from prefixpilot.proxy.intake import api_near
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.tenants import Tenants
@@ -58,6 +59,7 @@ class Front:
         metrics: Metrics,
         in_flight: InFlight,
         accounts: Accounts,
+        tenants: Tenants,
         own: Callable[[Exchange], Serve | None],
         proxy: Serve,
     ) -> None:
@@ -67,7 +69,7 @@ class Front:
         self._accounts = accounts
         self._own = own
         self._proxy = proxy
-        self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
+        self._tenants = tenants
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange: every error on the way becomes an answer, or a broken-off answer if it has begun."""
@@ -76,7 +78,7 @@ class Front:
             return
         exchange = Exchange(scope, receive, send, self._settings.receive_timeout)
         own = self._own(exchange)
-        account = _account(exchange, own is not None)
+        account = _account(exchange, own is not None, TenantId(self._settings.tenant))
         _current.set(account)
         logs.request_id.set(account.request_id)
         try:
@@ -137,7 +139,9 @@ class Front:
             return
         if account.api != OWN:
             self._count(account, refusal.status)
-        await exchange.respond(refusal.status, refusal.body(), more=refusal.headers)
+        near = None if account.api == OWN else api_near(exchange.path)
+        body = refusal.body("chat" if near is None else near.name)
+        await exchange.respond(refusal.status, body, more=refusal.headers)
 
     def _count(self, account: Account, status: int) -> None:
         gateway: Outcome = "engine_error" if status in GATEWAY_ERRORS else "client_error"
@@ -146,12 +150,13 @@ class Front:
         self._metrics.refused.labels(str(status)).inc()
 
 
-def _account(exchange: Exchange, own: bool) -> Account:
+def _account(exchange: Exchange, own: bool, tenant: TenantId) -> Account:
     given = (h.get(exchange.headers, h.REQUEST_ID) or "").strip()
     api = API_OF_PATH.get(exchange.path) if exchange.method == "POST" else None
     return Account(
         given[:MAX_ID_CHARS] or uuid4().hex,
         exchange.method,
         exchange.path.decode("latin-1"),
+        tenant,
         OWN if own else PASSED if api is None else api.name,
     )

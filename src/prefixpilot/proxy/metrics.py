@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
-from prefixpilot.proxy.answer import Usage
+from prefixpilot.proxy.content import Usage
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
