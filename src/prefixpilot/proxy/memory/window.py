@@ -8,7 +8,7 @@ one form for as many turns as possible until it is cut again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -42,30 +42,28 @@ def text_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def fitted(restored: Restoration, other_bytes: int, window_bytes: int, earlier: int) -> Restoration:
-    """The restoration, cut down to what fits.
-
-    If all fits, it is returned as it is. O(bytes of the turns' texts) else.
+def fitted(restored: Restoration, other_bytes: int, window_bytes: int, newest: int) -> Restoration:
+    """The restoration, cut down to what fits; as it is if all fits, or nothing can be cut. O(bytes of its texts).
 
     Args:
         other_bytes: all else that the prompt will hold: the client's own text, and that of this turn's blocks.
         window_bytes: that the engine takes.
-        earlier: how many user messages stand before the newest one.
+        newest: index of the newest user message: its own turn, if it is among the restored, always stays.
     """
-    sizes = [text_bytes(turn.text) for _, turn in sorted(restored.turns.items())]
-    if other_bytes + sum(sizes) <= window_bytes or not any(sizes):
-        return restored
     indexes = sorted(restored.turns)
     path = [restored.turns[i] for i in indexes]
-    first = _first_kept(path, sizes, window_bytes * LOW_WATER - other_bytes)
-    if first == 0:
+    sizes = [text_bytes(turn.text) for turn in path]
+    if other_bytes + sum(sizes) <= window_bytes:
+        return restored
+    last = len(path) - 1 if newest in restored.turns else len(path)
+    first = _first_kept(path, sizes, window_bytes * LOW_WATER - other_bytes, last)
+    if first is None or not any(sizes[:first]):
         return restored
     kept = _branch(path, first)
-    return replace(
-        restored,
-        turns=dict(zip(indexes[first:], kept, strict=True)),
-        dropped=max(restored.dropped, sum(bool(turn.text) for turn in path[:first]) + restored.dropped),
-    )
+    dropped = restored.dropped + sum(map(bool, sizes[:first]))
+    if kept:
+        kept[0].dropped = dropped
+    return replace(restored, turns=dict(zip(indexes[first:], kept, strict=True)), dropped=dropped)
 
 
 class _Reference(NamedTuple):
@@ -88,18 +86,19 @@ def _references(path: Sequence[Turn]) -> Iterator[_Reference]:
                 yield _Reference(planned.block_id, n, place, shown[planned.block_id])
 
 
-def _first_kept(path: Sequence[Turn], sizes: Sequence[int], room: float) -> int:
-    """The first turn to keep, so that those from it on fit, with all that they refer to. O(turns x references)."""
+def _first_kept(path: Sequence[Turn], sizes: Sequence[int], room: float, last: int) -> int | None:
+    """The first turn to keep, at most ``last``, so that those from it on fit, with all that they refer to: or as little
+    of them as can be. ``None`` if what they refer to cannot be found. O(turns x references)."""
     references = list(_references(path))
-    first = 0
-    while first < len(path):
+    found = None
+    for first in range(last + 1):
         needed = {r.block: r for r in reversed(references) if r.target < first <= r.turn}
-        whole = all(path[r.turn].spans and path[r.target].spans for r in needed.values())
-        size = sum(sizes[first:]) + sum(text_bytes(_shown(path, r)) for r in needed.values())
-        if whole and size <= room:
-            break
-        first += 1
-    return first
+        if all(path[r.turn].spans and path[r.target].spans for r in needed.values()):
+            found = first
+            size = sum(sizes[first:]) + sum(text_bytes(_shown(path, r)) for r in needed.values())
+            if size <= room:
+                break
+    return found
 
 
 def _shown(path: Sequence[Turn], reference: _Reference) -> str:
@@ -124,8 +123,6 @@ def _branch(path: Sequence[Turn], first: int) -> list[Turn]:
     for n in range(first, len(path)):
         own = {r.place: _shown(path, r) for r in moved.values() if r.turn == n}
         branch.append(_form(path[n], own, branch[-1] if branch else None))
-    if branch:
-        branch[0].dropped = path[0].dropped + sum(bool(turn.text) for turn in path[:first])
     return branch
 
 
@@ -150,7 +147,7 @@ def _form(turn: Turn, expanded: Mapping[int, str], parent: Turn | None) -> Turn:
         text=text,
         spans=spans,
         plan=plan,
-        record=replace(turn.record, turns=max(1, turns), labels=MappingProxyType(labels), opener=None),
+        record=replace(turn.record, turns=turns, labels=MappingProxyType(labels), opener=None),
         replies=turn.replies.copy(),
         dropped=0,
         stem=turn.stem or turn.identity,
@@ -172,6 +169,3 @@ def _replaced(turn: Turn, expanded: Mapping[int, str]) -> tuple[list[str], tuple
         spans.append(Span(start, length))
         at = span.end
     return [*pieces, turn.text[at:]], tuple(spans)
-
-
-Estimate = Callable[[str], int]

@@ -158,6 +158,17 @@ class StoreWriter:
         """Wait until all that was saved before is committed. False if it failed, or took longer than that."""
         return await _within(asyncio.wrap_future(self._last), bound_s)
 
+    def flush(self, bound_s: float) -> bool:
+        """The same for threads that may wait."""
+        try:
+            return self._last.result(bound_s)
+        except TimeoutError:
+            return False
+
+    def read(self, key: LedgerKey) -> list[Turn]:
+        """What is committed of a conversation. Waits for the disk. Raises StoreError: it cannot be read."""
+        return self._store.load(key.digest, self._clock())
+
     async def load(self, key: LedgerKey, bound_s: float) -> list[Turn]:
         """The turns that are kept of a conversation, what was saved before included.
 
@@ -165,7 +176,7 @@ class StoreWriter:
             StoreError: they could not be read within ``bound_s`` seconds.
         """
         await self.settled(bound_s)
-        reading = self._reader.submit(self._store.load, key.digest, self._clock())
+        reading = self._reader.submit(self.read, key)
         try:
             async with asyncio.timeout(bound_s):
                 return await asyncio.wrap_future(reading)
