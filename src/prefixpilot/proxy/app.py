@@ -20,6 +20,8 @@ from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
+from prefixpilot.proxy.conversations import Conversations
+from prefixpilot.proxy.engine_models import EngineModels
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.intake import (
@@ -31,13 +33,13 @@ from prefixpilot.proxy.intake import (
     with_block_bound,
 )
 from prefixpilot.proxy.learning import Observation
-from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.turns import Draft
+from prefixpilot.proxy.windows import Windows
 from prefixpilot.proxy.wire import headers as h
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError, ClientGoneError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.wire.upstream import (
@@ -59,6 +61,7 @@ except ImportError:
 log = logging.getLogger(__name__)
 
 PLANS: Final = b"/plans/"
+CONVERSATIONS: Final = b"/conversations/"
 METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 MAX_EVICT_BYTES: Final = 16 << 20
 
@@ -82,10 +85,18 @@ class ProxyApp:
         lock = RLock()
         self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
-        ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
-        self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
+        self._conversations = Conversations(settings, self.metrics, lock, self._attempt, steps.pop("ledger", None))
+        self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
-        self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self.pipeline = Pipeline(
+            settings,
+            self._planner,
+            self._conversations.ledger,
+            self.metrics,
+            self._plans,
+            windows=self._windows,
+            **steps,
+        )
         self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
             settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
@@ -93,6 +104,7 @@ class ProxyApp:
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
+        self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
         self._router = Router(default=self._serve, lifespan=self._lifespan, redirect_slashes=False)
         self._own: dict[tuple[str, bytes], OwnPath] = {
             ("GET", b"/healthz"): self._healthz,
@@ -100,6 +112,9 @@ class ProxyApp:
             ("GET", b"/metrics"): self._metrics,
             ("POST", b"/evict"): self._evict,
         }
+
+    def _attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
+        return self.pipeline.attempt(step, action)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(scope, receive, send)
@@ -112,7 +127,9 @@ class ProxyApp:
             yield
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
+            self._models.cancel()
             await self._upstream.close()
+            await asyncio.to_thread(self._conversations.close)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange: every error on the way becomes an answer, or a broken-off answer if it has begun."""
@@ -157,6 +174,8 @@ class ProxyApp:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         if method == "GET" and exchange.path.startswith(PLANS):
             return self._plan
+        if method == "DELETE" and exchange.path.startswith(CONVERSATIONS):
+            return self._delete
         return self._own.get((method, exchange.path))
 
     # -- to the engine
@@ -188,7 +207,12 @@ class ProxyApp:
         await exchange.while_connected(self._plan_and_relay(exchange, Call(exchange.headers, data, api)))
 
     async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
+        key = self.pipeline.key(call)
+        if key is not None and self._conversations.wants(key):
+            await self._conversations.load(key)
         draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
+        if key is not None and self._windows.wanted():
+            self._models.ask()
         if isinstance(draft, Failed):
             raise _failed(draft)
         with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
@@ -241,7 +265,7 @@ class ProxyApp:
             if forward is not None and forward.plan_header is not None:
                 answer.append((h.PLAN, forward.plan_header))
             await exchange.start(response.status, answer, response_reason(response))
-            await _pass_on(exchange, response, self._observe(forward, response))
+            await _pass_on(exchange, response, self._observe(forward, response), self._conversations)
 
     def _observe(self, forward: Forward | None, response: EngineResponse) -> Observation | None:
         if forward is None or not forward.observed:
@@ -265,7 +289,7 @@ class ProxyApp:
 
     async def _metrics(self, exchange: Exchange) -> None:
         self.metrics.live_requests.set(self._planner.live_requests)
-        self.metrics.conversations.set(len(self._ledger))
+        self._conversations.show()
         await exchange.respond(200, self.metrics.text(), METRICS_TYPE)
 
     async def _plan(self, exchange: Exchange) -> None:
@@ -277,6 +301,19 @@ class ProxyApp:
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
         await exchange.respond(200, report)
 
+    async def _delete(self, exchange: Exchange) -> None:
+        """Both modes of a conversation of whoever asks."""
+        quoted = exchange.path.removeprefix(CONVERSATIONS).decode("ascii")
+        names = {unquote(quoted, encoding="latin-1"), unquote(quoted)}  # as for plans
+        known, gone = await self._conversations.delete(self.pipeline.keys(exchange.headers, sorted(names)))
+        if not gone:
+            message = "the conversation is not used any more, but its removal from the disk is not certain; ask again"
+            raise RefusedError(503, message, "server_error", "conversation", "not_deleted")
+        if not known:
+            message = "no conversation of this id is kept for whoever sends these credentials"
+            raise RefusedError(404, message, "invalid_request_error", "conversation", "not_found")
+        await exchange.empty(204)
+
     async def _evict(self, exchange: Exchange) -> None:
         ids = _request_ids(await exchange.read(MAX_EVICT_BYTES))
         known = self.pipeline.attempt("evict", lambda: self._planner.evict(ids))
@@ -285,20 +322,27 @@ class ProxyApp:
         await exchange.respond(200, json.dumps({"evicted": known}).encode())
 
 
-async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Observation | None) -> None:
-    """The body as it comes. The last piece of a JSON answer waits until it has been read."""
+async def _pass_on(
+    exchange: Exchange, response: EngineResponse, observation: Observation | None, conversations: Conversations
+) -> None:
+    """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
+    the turn is on disk, if it goes there."""
     held = b""
     hold = observation is not None and observation.holds_last and _is_json(response)
     async with aclosing(chunks(response)) as pieces:
         async for piece in pieces:
             if observation is not None:
                 observation.feed(piece)
+                if observation.unsettled():
+                    await conversations.settle()
                 if hold:
                     held, piece = piece, held
             if piece:
                 await exchange.write(piece)
     if observation is not None:
         observation.finish()
+        if observation.unsettled():
+            await conversations.settle()
     await exchange.write(held, more=False)
 
 

@@ -10,10 +10,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from prefixpilot.blocks import BYTES_PER_TOKEN
-
 MAX_MODELS: Final = 64
-ANY_MODEL: Final = ""
+BYTES_PER_TOKEN: Final = 4.0
+"""Until something has been counted: as :func:`prefixpilot.blocks.estimate_tokens`."""
 KEPT_SHARE: Final = 0.9
 """Of what was counted before, each time something is counted."""
 MIN_BYTES, MAX_BYTES = 1.0, 8.0
@@ -36,6 +35,7 @@ class Windows:
         self._setting = setting
         self._tokens: dict[str, int] = {}
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
+        self._wanted = False
 
     def tokens(self, model: str) -> int | None:
         """The window of a model; of the only one there is, by whatever name; ``None`` if it is not known."""
@@ -48,8 +48,14 @@ class Windows:
         """Bytes of text that a prompt may have, so that an answer of so many tokens has room too."""
         tokens = self.tokens(model)
         if tokens is None:
+            self._wanted = True
             return None
         return int(max(tokens - answer_tokens, tokens // 4) * self.bytes_per_token(model))
+
+    def wanted(self) -> bool:
+        """Whether a window was asked for that is not known, since this was last asked."""
+        wanted, self._wanted = self._wanted, False
+        return wanted
 
     def bytes_per_token(self, model: str) -> float:
         """As counted for this model, or as estimated everywhere."""

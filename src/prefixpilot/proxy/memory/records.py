@@ -199,6 +199,11 @@ class Restoration:
         return cls(turns, ambiguous, assumed, dropped=sum(turn.dropped for turn in turns.values()))
 
     @property
+    def told(self) -> bool:
+        """Whether there is something that the client has to know even if nothing is put into its request."""
+        return self.ambiguous or self.gone or self.unmatched > 0 or self.dropped > 0
+
+    @property
     def deepest(self) -> Turn | None:
         """The newest of the turns."""
         return self.turns[max(self.turns)] if self.turns else None
