@@ -19,6 +19,8 @@ from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
+from prefixpilot.proxy.conversations import Conversations
+from prefixpilot.proxy.engine_models import EngineModels
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
@@ -32,7 +34,6 @@ from prefixpilot.proxy.intake import (
     with_block_bound,
 )
 from prefixpilot.proxy.learning import Observation
-from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
@@ -42,6 +43,7 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
+from prefixpilot.proxy.windows import Windows
 from prefixpilot.proxy.wire import headers as h
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.wire.upstream import (
@@ -81,10 +83,19 @@ class ProxyApp:
         lock = RLock()
         self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
-        ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
-        self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
+        self._conversations = Conversations(settings, self.metrics, lock, self._attempt, steps.pop("ledger", None))
+        self._ledger = self._conversations.ledger
+        self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
-        self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
+        self.pipeline = Pipeline(
+            settings,
+            self._planner,
+            self._ledger,
+            self.metrics,
+            self._plans,
+            windows=self._windows,
+            **steps,
+        )
         self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
             settings.admission_window_ms / 1000, settings.max_held, self.pipeline.plan_together
@@ -92,6 +103,7 @@ class ProxyApp:
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
+        self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
         self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
         self._salts = settings.tenants.cache_salt_secret is not None
         self._front = self._made_front(tracer_provider)
@@ -100,8 +112,8 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        held = Held(self._planner, self._ledger, self._plans, in_flight)
-        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._upstream.probe)
+        held = Held(self._planner, self._conversations, self._plans, in_flight)
+        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._upstream.probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
 
@@ -116,7 +128,12 @@ class ProxyApp:
             yield
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
+            self._models.cancel()
             await self._upstream.close()
+            await asyncio.to_thread(self._conversations.close)
+
+    def _attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
+        return self.pipeline.attempt(step, action)
 
     # -- to the engine
 
@@ -160,7 +177,12 @@ class ProxyApp:
         return await self._work(call, lambda: salted(self._tenants, call, self.settings.max_body_bytes))
 
     async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
+        key = self.pipeline.key(call)
+        if key is not None and self._conversations.wants(key):
+            await self._conversations.load(key)
         draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
+        if key is not None and self._windows.wanted():
+            self._models.ask()
         if isinstance(draft, Failed):
             raise _failed(draft)
         with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
@@ -222,7 +244,7 @@ class ProxyApp:
             await exchange.start(response.status, answer, response_reason(response))
             observation = self._observe(forward, response)
             try:
-                await _pass_on(exchange, response, observation)
+                await _pass_on(exchange, response, observation, self._conversations)
             finally:
                 if observation is not None:
                     account.first_content, account.usage = observation.first_content, observation.usage
@@ -238,20 +260,27 @@ class ProxyApp:
         return None if isinstance(observation, Failed) else observation
 
 
-async def _pass_on(exchange: Exchange, response: EngineResponse, observation: Observation | None) -> None:
-    """The body as it comes. The last piece of a JSON answer waits until it has been read."""
+async def _pass_on(
+    exchange: Exchange, response: EngineResponse, observation: Observation | None, conversations: Conversations
+) -> None:
+    """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
+    the turn is on disk, if it goes there."""
     held = b""
     hold = observation is not None and observation.holds_last and _is_json(response)
     async with aclosing(chunks(response)) as pieces:
         async for piece in pieces:
             if observation is not None:
                 observation.feed(piece)
+                if observation.unsettled():
+                    await conversations.settle()
                 if hold:
                     held, piece = piece, held
             if piece:
                 await exchange.write(piece)
     if observation is not None:
         observation.finish()
+        if observation.unsettled():
+            await conversations.settle()
     await exchange.write(held, more=False)
 
 

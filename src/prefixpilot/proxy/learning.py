@@ -13,16 +13,18 @@ from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
+from prefixpilot.proxy.windows import Windows
 
 
 class Learner:
     """Tells index, ledger and metrics what the engine has got."""
 
-    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt) -> None:
+    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt, windows: Windows) -> None:
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self.attempt = attempt
+        self._windows = windows
 
     def started(self, forward: Forward, answer: AnswerObserver) -> None:
         """The engine's first content is there: it holds the prompt."""
@@ -45,8 +47,15 @@ class Learner:
 
     def finished(self, forward: Forward, answer: AnswerObserver) -> None:
         """The answer is complete."""
-        if answer.started:
-            self._metrics.count_usage(answer.usage, forward.mode)
+        if not answer.started:
+            return
+        ticket, usage = forward.ticket, answer.usage
+        if ticket.key is not None and ticket.turn is not None:
+            key, turn = ticket.key, ticket.turn
+            self.attempt("record", lambda: self._ledger.answered(key, turn))
+        if ticket.counted is not None and usage is not None and usage.prompt_tokens is not None:
+            self._windows.count(*ticket.counted, usage.prompt_tokens)
+        self._metrics.count_usage(answer.usage, forward.mode)
 
 
 class Observation:
@@ -64,6 +73,7 @@ class Observation:
         self._broken = False
         self._told = False
         self._first_content: float | None = None
+        self._settled = True
 
     @property
     def first_content(self) -> float | None:
@@ -74,6 +84,11 @@ class Observation:
     def usage(self) -> Usage | None:
         """The engine's counts so far."""
         return self._answer.usage
+
+    def unsettled(self) -> bool:
+        """Whether something was recorded since this was last asked."""
+        unsettled, self._settled = not self._settled, True
+        return unsettled
 
     @property
     def holds_last(self) -> bool:
@@ -87,6 +102,7 @@ class Observation:
     def finish(self) -> None:
         """The answer has come to its proper end."""
         self._watch(self._answer.finish)
+        self._settled = not self._told or self._forward.ticket.key is None
         self._learner.attempt("metrics", lambda: self._learner.finished(self._forward, self._answer))
 
     def _watch(self, action: Callable[[], None]) -> None:
@@ -96,4 +112,5 @@ class Observation:
         if self._answer.started and not self._told:
             self._told = True
             self._first_content = monotonic()
+            self._settled = self._forward.ticket.key is None
             self._learner.attempt("learn", lambda: self._learner.started(self._forward, self._answer))

@@ -114,9 +114,21 @@ class Metrics:
         self.unrecorded = Counter(
             "prefixpilot_unrecorded_turns", "Turns that the ledger had no room for, or no parent", registry=r
         )
+        self.gone = Counter(
+            "prefixpilot_gone_conversations", "Requests of a conversation whose turns are not held any more", registry=r
+        )
+        self.overflows = Counter(
+            "prefixpilot_window_overflows", "Requests whose earlier turns were cut down to fit the window", registry=r
+        )
+        self.unsaved = Counter("prefixpilot_unsaved_turns", "Changes that could not be written to disk", registry=r)
+        self.lost = Counter(
+            "prefixpilot_lost_conversations", "Conversations on disk that expired, or made room for others", registry=r
+        )
+        self.ledger_bytes = Gauge("prefixpilot_ledger_bytes", "Of conversations in memory, estimated", registry=r)
+        self.stored_conversations = Gauge("prefixpilot_stored_conversations", "Conversations on disk", registry=r)
+        self.stored_bytes = Gauge("prefixpilot_stored_bytes", "In use in the file of conversations", registry=r)
         self.live_requests = Gauge("prefixpilot_index_live_requests", "Requests in the index", registry=r)
         self.conversations = Gauge("prefixpilot_conversations", "Conversations in the ledger", registry=r)
-        self.ledger_bytes = Gauge("prefixpilot_ledger_bytes", "Held by the ledger, an upper estimate", registry=r)
         self.in_flight = Gauge("prefixpilot_in_flight", "Requests under way", registry=r)
         for outcome in _OUTCOMES:
             self.requests.labels(outcome)
@@ -155,8 +167,6 @@ class Metrics:
     def set_sizes(self, sizes: Sizes) -> None:
         """Show how much is held."""
         self.live_requests.set(sizes.live_requests)
-        self.conversations.set(sizes.conversations)
-        self.ledger_bytes.set(sizes.ledger_bytes)
         self.in_flight.set(sizes.in_flight)
 
     def text(self) -> bytes:

@@ -180,7 +180,11 @@ def _own_paths() -> dict[str, Any]:
             "post": _admin(
                 "reset",
                 "Forget everything: the index, all conversations, all plans",
-                {"200": _json("How much was forgotten", _ref("Reset"))},
+                {
+                    "200": _json("How much was forgotten", _ref("Reset")),
+                    "413": _error("A body of more than 16 MiB"),
+                    "503": _error("Nothing is used any more, but some may still be on the disk"),
+                },
             )
         },
         "/conversations/{conversation_id}": {"delete": _forget()},
@@ -194,6 +198,8 @@ def _forget() -> dict[str, Any]:
         {
             "204": {"description": "It is forgotten"},
             "404": _error("No such conversation is kept"),
+            "403": _error("The tenant's header, from an address that is not trusted"),
+            "503": _error("It is not used any more, but may still be on the disk"),
             "400": _error("No id"),
             "401": _error("Whose it is must be known, and is not"),
         },

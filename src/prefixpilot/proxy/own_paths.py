@@ -11,17 +11,19 @@ from urllib.parse import unquote
 
 from prefixpilot.proxy.admin import check_admin
 from prefixpilot.proxy.call import RefusedError
+from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.in_flight import InFlight
-from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Sizes
 from prefixpilot.proxy.openapi import document
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.wire.exchange import Exchange
 
 PLANS: Final = b"/plans/"
+CONVERSATIONS: Final = b"/conversations/"
 METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 MAX_EVICT_BYTES: Final = 16 << 20
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
@@ -35,14 +37,14 @@ class Held:
     """What the paths show and change: the one owner of each is the app."""
 
     planner: Planner
-    ledger: Ledger
+    conversations: Conversations
     plans: RecentPlans
     in_flight: InFlight
 
     @property
     def sizes(self) -> Sizes:
         """How much is held now."""
-        ledger = self.ledger
+        ledger = self.conversations.ledger
         return Sizes(self.planner.live_requests, len(ledger), ledger.size, len(self.in_flight), len(self.plans))
 
 
@@ -59,12 +61,14 @@ class OwnPaths:
         held: Held,
         metrics: Metrics,
         pipeline: Pipeline,
+        tenants: Tenants,
         probe: Callable[[], Awaitable[str | None]],
     ) -> None:
         self._settings = settings
         self._held = held
         self._metrics = metrics
         self._pipeline = pipeline
+        self._tenants = tenants
         self._probe = probe
         self._started = monotonic()
         self._openapi = json.dumps(document()).encode("ascii")
@@ -83,6 +87,8 @@ class OwnPaths:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         if method == "GET" and exchange.path.startswith(PLANS):
             return self._behind_the_door(self._plan)
+        if method == "DELETE" and exchange.path.startswith(CONVERSATIONS):
+            return self._delete
         path = self._paths.get((method, exchange.path))
         return path if path is None or exchange.path in OPEN else self._behind_the_door(path)
 
@@ -105,6 +111,7 @@ class OwnPaths:
         await exchange.respond(200, self._openapi)
 
     async def _show_metrics(self, exchange: Exchange) -> None:
+        self._held.conversations.show()
         self._metrics.set_sizes(self._held.sizes)
         await exchange.respond(200, self._metrics.text(), METRICS_TYPE)
 
@@ -114,10 +121,10 @@ class OwnPaths:
         await exchange.respond(200, json.dumps(stats).encode())
 
     async def _plan(self, exchange: Exchange) -> None:
-        quoted = exchange.path.removeprefix(PLANS).decode("ascii")
-        request_id = unquote(quoted, encoding="latin-1")  # as we read headers; or as a client reads its own id
-        report = self._held.plans.get(request_id) or self._held.plans.get(unquote(quoted))
+        names = _names(exchange.path.removeprefix(PLANS))
+        report = next((found for name in names if (found := self._held.plans.get(name)) is not None), None)
         if report is None:
+            request_id = names[0]
             message = f"no plan of the request {request_id!r} is kept; the last {self._settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
         await exchange.respond(200, report)
@@ -129,21 +136,45 @@ class OwnPaths:
 
     async def _reset(self, exchange: Exchange) -> None:
         await exchange.read(MAX_EVICT_BYTES)
-        await _answer(exchange, self._pipeline.attempt("reset", self._forget_all))
+        conversations = len(self._held.conversations.ledger)
+        forgotten = self._pipeline.attempt("reset", self._forget_requests)
+        _, gone = await self._held.conversations.clear()
+        if not gone:
+            raise _not_deleted("conversations are not used any more, but their removal")
+        done = forgotten if isinstance(forgotten, Failed) else {**forgotten, "conversations": conversations}
+        await _answer(exchange, done)
 
-    def _forget_all(self) -> Mapping[str, int]:
-        held = self._held
-        return {
-            "requests": held.planner.reset(),
-            "conversations": held.ledger.clear(),
-            "plans": held.plans.clear(),
-        }
+    def _forget_requests(self) -> dict[str, int]:
+        return {"requests": self._held.planner.reset(), "plans": self._held.plans.clear()}
+
+    async def _delete(self, exchange: Exchange) -> None:
+        """Both modes of a conversation of whoever asks."""
+        tenant = self._tenants.of(exchange.headers, exchange.peer)
+        keys = self._pipeline.keys(exchange.headers, tenant, _names(exchange.path.removeprefix(CONVERSATIONS)))
+        known, gone = await self._held.conversations.delete(keys)
+        if not gone:
+            raise _not_deleted("the conversation is not used any more, but its removal")
+        if not known:
+            message = "no conversation of this id is kept for whoever sends these credentials"
+            raise RefusedError(404, message, "invalid_request_error", "conversation", "not_found")
+        await exchange.empty(204)
 
 
 async def _answer(exchange: Exchange, result: Mapping[str, Any] | Failed) -> None:
     if isinstance(result, Failed):
         raise RefusedError(500, f"the proxy failed ({result})", "server_error", None, "proxy_error")
     await exchange.respond(200, json.dumps(result).encode())
+
+
+def _names(quoted: bytes) -> tuple[str, ...]:
+    """What an id in a path may mean: as we read headers, and as a client reads its own id."""
+    text = quoted.decode("ascii")
+    return tuple(dict.fromkeys((unquote(text, encoding="latin-1"), unquote(text))))
+
+
+def _not_deleted(what: str) -> RefusedError:
+    message = f"{what} from the disk is not certain; ask again"
+    return RefusedError(503, message, "server_error", "conversation", "not_deleted")
 
 
 def _request_ids(body: bytes) -> list[str]:

@@ -13,6 +13,7 @@ from prefixpilot.config import Annotate, PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.configuration.values import Secret
+from prefixpilot.proxy.memory.settings import StoreSettings
 
 Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -158,6 +159,7 @@ class ProxySettings:
             6 to 7 tokens.
         gate: leave requests as they are (given order, no annotation) while ordering does not pay for its annotations.
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
+        store: what is kept of conversations, where and for how long.
         admin, tenants, log, tracing: tables of settings.
 
     Raises:
@@ -193,6 +195,7 @@ class ProxySettings:
     annotate: Annotate = PilotConfig().annotate
     gate: bool = False
     max_displacement: int | None = None
+    store: StoreSettings = field(default_factory=StoreSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -155,6 +155,11 @@ class Exchange:
         await self.start(status, [content_type, (b"content-length", str(len(body)).encode()), *more])
         await self.write(body, more=False)
 
+    async def empty(self, status: int) -> None:
+        """Send a whole answer of ours that has no body."""
+        await self.start(status, [])
+        await self.write(b"", more=False)
+
 
 def _target(scope: Scope) -> bytes:
     path: bytes = scope.get("raw_path") or scope["path"].encode()
