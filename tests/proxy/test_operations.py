@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ import pytest
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.configuration import Secret
 from prefixpilot.proxy.logs import PACKAGE, configure_logs
+from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.proxy.settings import AdminSettings, LogSettings, TenantSettings
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.testing.faults import Respond
@@ -108,6 +110,38 @@ class TestReset:
         assert fetch(proxy.url, "GET", "/plans/r1").status == 404
         again = post_chat(proxy.url, chat([user("Q?")], BLOCKS[::-1]), X_Request_Id="r2")
         assert json.loads(again.header("X-PrefixPilot-Plan") or "")["prefix_len"] == 0
+
+    def test_it_forgets_what_is_on_disk(self, engine: SimulatedEngine, tmp_path: Path) -> None:
+        store = StoreSettings(state_dir=str(tmp_path))
+        body = chat([user("Q?")], BLOCKS)
+        turns = [user("Q?"), {"role": "assistant", "content": "This is a simulated answer."}, user("And?")]
+
+        def restored(url: str) -> int:
+            answer = post_chat(url, chat(turns, ["New."]), X_PrefixPilot_Conversation="c")
+            return int(json.loads(answer.header("X-PrefixPilot-Plan") or "")["restored"])
+
+        with proxied(engine, store=store) as url:
+            post_chat(url, body, X_PrefixPilot_Conversation="c")
+        with proxied(engine, store=store) as url:
+            assert restored(url) == 1, "it survives the process"
+            assert fetch(url, "POST", "/reset").status == 200
+            assert restored(url) == 0
+        with proxied(engine, store=store) as url:
+            assert fetch(url, "POST", "/reset").status == 200
+        with proxied(engine, store=store) as url:
+            assert restored(url) == 0
+
+
+class TestDelete:
+    def test_a_conversation_goes_with_its_tenant_and_its_credentials_only(self, engine: SimulatedEngine) -> None:
+        keys = {hashed("key-a"): "a", hashed("key-b"): "b"}
+        a, b = {"Authorization": "Bearer key-a"}, {"Authorization": "Bearer key-b"}
+        with proxied(engine, tenants=TenantSettings(keys=keys, required=True)) as url:
+            post_chat(url, chat([user("Q?")], ["A"]), X_PrefixPilot_Conversation="c d", **a)
+            assert fetch(url, "DELETE", "/conversations/c%20d", headers=b).status == 404
+            assert fetch(url, "DELETE", "/conversations/c%20d").status == 401
+            assert fetch(url, "DELETE", "/conversations/c%20d", headers=a).status == 204
+            assert fetch(url, "DELETE", "/conversations/c%20d", headers=a).status == 404
 
 
 class TestTenants:

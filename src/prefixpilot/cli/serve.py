@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from prefixpilot.engines.llamacpp import EmbeddedEngine
     from prefixpilot.proxy import ProxySettings, RunningProxy
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 5.0
 MAX_SNAPSHOT_BYTES = 1 << 30
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         InvalidInputError, MissingExtraError: before anything is started.
     """
     loaded = read_settings(args)
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *_open_doors(loaded.settings)):
         print(f"prefixpilot serve: {warning}", file=sys.stderr)
     if args.print_config:
         print(as_toml(loaded), end="")
@@ -138,6 +139,12 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(each, handler)
 
 
+def _open_doors(serving: ServeSettings) -> Iterator[str]:
+    """What others on the network may do."""
+    if serving.admin.token is None and serving.host not in LOOPBACK:
+        yield f"{serving.host} is open to others, and without admin.token so are /reset, /evict, /stats and /metrics"
+
+
 def _serve(serving: ServeSettings) -> None:
     from prefixpilot.proxy import serve_in_thread
     from prefixpilot.proxy.logs import configure_logs
@@ -151,6 +158,10 @@ def _serve(serving: ServeSettings) -> None:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)
             engine = stack.enter_context(_embedded_engine(serving.embedded))
         settings = serving.proxy(serving.engine if engine is None else engine.base_url)
+        if settings.tracing.enabled:
+            from prefixpilot.proxy.tracing import exporting
+
+            stack.enter_context(exporting())
         server = stack.enter_context(serve_in_thread(settings, pilot=pilot))
         _announce_when_ready(server.url, settings, engine)
         _watch(server, engine)

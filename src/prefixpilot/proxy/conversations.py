@@ -120,6 +120,11 @@ class Conversations:
             self._metrics.stored_conversations.set(len(self._writer))
             self._metrics.stored_bytes.set(self._writer.size)
 
+    @property
+    def healthy(self) -> bool:
+        """Whether what is recorded now is kept as the settings say."""
+        return self._writer is None or self._writer.healthy
+
     def close(self) -> None:
         """Write what waits, and let the directory go."""
         if self._writer is not None:

@@ -53,11 +53,16 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
     },
     "Ready": {
         "type": "object",
-        "required": ["ready", "engine", "missing"],
+        "required": ["ready", "engine", "missing", "degraded"],
         "properties": {
             "ready": {"type": "boolean"},
             "engine": {"type": "string"},
             "missing": {"type": "array", "items": {"type": "string"}},
+            "degraded": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "what does not keep requests from being served",
+            },
         },
     },
     "Stats": {

@@ -104,7 +104,12 @@ class OwnPaths:
 
     async def _readyz(self, exchange: Exchange) -> None:
         wrong = await self._probe()
-        state = {"ready": wrong is None, "engine": self._settings.engine, "missing": [] if wrong is None else [wrong]}
+        state = {
+            "ready": wrong is None,
+            "engine": self._settings.engine,
+            "missing": [] if wrong is None else [wrong],
+            "degraded": [] if self._held.conversations.healthy else ["conversations are kept in memory only"],
+        }
         await exchange.respond(200 if wrong is None else 503, json.dumps(state).encode())
 
     async def _describe(self, exchange: Exchange) -> None:
