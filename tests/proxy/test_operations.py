@@ -20,7 +20,7 @@ import pytest
 
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.configuration import Secret
-from prefixpilot.proxy.logs import PACKAGE, configure_logs
+from prefixpilot.proxy.logs import PACKAGE, BackgroundHandler, configure_logs
 from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.proxy.settings import AdminSettings, LogSettings, TenantSettings
 from prefixpilot.testing import SimulatedEngine
@@ -48,7 +48,7 @@ def logged(settings: LogSettings) -> Iterator[io.StringIO]:
     """What the package logs meanwhile. All of it is there when a proxy that was started within has ended."""
     logger, stream = logging.getLogger(PACKAGE), io.StringIO()
     before = logger.handlers[:], logger.level, logger.propagate
-    configure_logs(settings, stream)
+    configure_logs(settings, logging.StreamHandler(stream))
     try:
         yield stream
     finally:
@@ -354,6 +354,32 @@ class TestLog:
             fetch(url, "GET", "/v1/models")
             logging.getLogger(PACKAGE).warning("still there")
         assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["still there"]
+
+
+class Stuck(io.StringIO):
+    """A stream whose reader does not read until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.let_go.wait(10)
+        return super().write(text)
+
+
+def test_a_reader_of_the_log_who_stops_holds_nothing_up(engine: SimulatedEngine) -> None:
+    stream = Stuck()
+    handler = BackgroundHandler(stream, max_lines=2)
+    with logged(LogSettings("json")), proxied(engine) as url:
+        configure_logs(LogSettings("json"), handler)
+        for _ in range(6):
+            assert fetch(url, "GET", "/v1/models").status == 200
+    stream.let_go.set()
+    handler.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["message"] for line in lines].count("request") == 3
+    assert any(line["message"].startswith("3 lines were left out") for line in lines)
 
 
 class TestStats:

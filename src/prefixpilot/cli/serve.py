@@ -147,12 +147,12 @@ def _open_doors(serving: ServeSettings) -> Iterator[str]:
 
 def _serve(serving: ServeSettings) -> None:
     from prefixpilot.proxy import serve_in_thread
-    from prefixpilot.proxy.logs import configure_logs
+    from prefixpilot.proxy.logs import BackgroundHandler, configure_logs
 
-    configure_logs(serving.log)
     pilot = ContextPilot(serving.pilot) if serving.index is None else load_index(Path(serving.index), serving.pilot)
     _check_port_is_free(serving.host, serving.port)
     with contextlib.ExitStack() as stack:
+        configure_logs(serving.log, stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr))))
         engine = None
         if serving.engine == EMBEDDED:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)

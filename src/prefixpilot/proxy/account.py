@@ -116,7 +116,8 @@ class Accounts:
     def close(self, account: Account, headers: RawHeaders) -> None:
         """The request, which had those headers, is over. Our own paths are in the log only."""
         account.ended = monotonic()
-        access_log.info("request", extra={FIELDS: account.figures()})
+        if access_log.isEnabledFor(logging.INFO):
+            access_log.info("request", extra={FIELDS: account.figures()})
         if account.api == OWN:
             return
         self._metrics.count_time(account.seconds, account.ttft, treated=account.treated)

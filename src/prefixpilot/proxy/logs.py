@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+import queue
+import threading
 import traceback
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -17,6 +19,7 @@ from typing import Any, Final, TextIO
 from prefixpilot.proxy.settings import LogSettings
 
 PACKAGE: Final = "prefixpilot"
+CLOSE_S: Final = 1.0
 ACCESS: Final = "prefixpilot.access"
 FIELDS: Final = "fields"
 """Name of the attribute of a log record that holds its figures: ``log.info("...", extra={FIELDS: {...}})``."""
@@ -86,9 +89,48 @@ def exception_text(error: BaseException, *, details: bool) -> str:
     return " < ".join([type(error).__name__, *reversed(places)])
 
 
-def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> logging.Handler:
-    """Send what this package logs to ``stream`` (stderr) and nowhere else. For commands; an app sets up its own."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread of its own, so that a reader who stops reading holds nothing up. Close it at the end.
+
+    Lines are made where they are logged; at most ``max_lines`` wait. What comes then is left out, and told how much.
+    """
+
+    def __init__(self, stream: TextIO, max_lines: int = 10_000) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(max_lines)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._write, name="prefixpilot-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._left_out += 1
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            left_out, self._left_out = self._left_out, 0
+            if left_out:
+                text = f"{left_out} lines were left out: nobody read them in time"
+                line = f"{line}\n{self.format(logging.LogRecord(PACKAGE, logging.WARNING, '', 0, text, None, None))}"
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # nobody is there to be told
+                return
+
+    def close(self) -> None:
+        """Write what waits, for at most twice ``CLOSE_S`` seconds."""
+        with suppress(queue.Full):
+            self._lines.put(None, timeout=CLOSE_S)
+        self._thread.join(CLOSE_S)
+        super().close()
+
+
+def configure_logs(settings: LogSettings, handler: logging.Handler) -> None:
+    """Send what this package logs to ``handler`` and nowhere else. For commands; an app sets up its own."""
     formatter = JsonFormatter if settings.format == "json" else TextFormatter
     handler.setFormatter(formatter(details=settings.details))
     logger = logging.getLogger(PACKAGE)
@@ -98,4 +140,3 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> loggi
     logger.setLevel(settings.level.upper())
     logger.propagate = False
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if settings.access else logging.CRITICAL)
-    return handler
