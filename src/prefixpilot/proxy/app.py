@@ -86,6 +86,7 @@ class ProxyApp:
         self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
         self._conversations = Conversations(settings, self.metrics, lock, self._attempt, steps.pop("ledger", None))
+        self._ledger = self._conversations.ledger
         self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         self.pipeline = Pipeline(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from prefixpilot.proxy.memory.database import FILE
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -21,8 +21,8 @@ from prefixpilot.proxy.memory.writer import StoreWriter
 
 from .support import digest, facts, history, key, said, turn
 
-NAMES = st.sampled_from(["a", "b", "c"])
-QUESTIONS = st.lists(st.sampled_from("xy"), min_size=1, max_size=5)
+NAMES = st.sampled_from(["a", "a", "b"])
+QUESTIONS = st.sampled_from(["x", "xx", "xxx", "xxxx", "xxy", "xy", "y", "yx"]).map(list)
 TEXTS = st.lists(st.sampled_from(["one " * 40, "two " * 40, "three", "four"]), max_size=3)
 REPLIES = st.sampled_from(["yes", "no"])
 TTL = 100.0
@@ -31,6 +31,9 @@ BOUND_S = 20.0
 
 class Memory(RuleBasedStateMachine):
     """``real`` has a store; ``model`` is a ledger in memory whose only bound is the number of turns."""
+
+    seen: ClassVar[Counter[str]] = Counter()
+    """What this is about, counted over all examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +65,7 @@ class Memory(RuleBasedStateMachine):
     def restore(self, name: str, questions: list[str], replies: list[str], room: int | None) -> list[Restoration]:
         """From both, compared."""
         past = history(questions, replies)
+        self.loaded = self.real.wants(key(name))
         if self.real.wants(key(name)):
             assert self.writer.flush(BOUND_S)
             self.real.adopt(key(name), self.writer.read(key(name)))
@@ -72,6 +76,8 @@ class Memory(RuleBasedStateMachine):
         assert real == model
         for field in ("ambiguous", "assumed", "unmatched", "gone", "dropped"):
             assert getattr(found[0], field) == getattr(found[1], field), field
+        self.seen.update(restored=bool(real), loaded=self.loaded and bool(real), cut=found[1].dropped > 0)
+        self.seen.update({field: bool(getattr(found[1], field)) for field in ("ambiguous", "unmatched", "gone")})
         return found
 
     @rule(
@@ -155,8 +161,7 @@ class Memory(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-@pytest.mark.parametrize("examples", [30])
-def test_memory(examples: int) -> None:
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(Memory, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))
+def test_memory() -> None:
+    run_state_machine_as_test(Memory, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    wanted = ("restored", "loaded", "cut", "ambiguous", "unmatched", "gone")
+    assert min(Memory.seen[what] for what in wanted) > 5, f"what this is about did not occur: {Memory.seen}"
