@@ -10,7 +10,14 @@ from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from prefixpilot.proxy.memory.database import FILE
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -22,7 +29,7 @@ from prefixpilot.proxy.memory.writer import StoreWriter
 from .support import digest, facts, history, key, said, turn
 
 NAMES = st.sampled_from(["a", "a", "b"])
-QUESTIONS = st.sampled_from(["x", "xx", "xxx", "xxxx", "xxy", "xy", "y", "yx"]).map(list)
+STEPS = st.sampled_from(["next", "next", "next", "again", "back", "other"])
 TEXTS = st.lists(st.sampled_from(["one " * 40, "two " * 40, "three", "four"]), max_size=3)
 REPLIES = st.sampled_from(["yes", "no"])
 TTL = 100.0
@@ -40,6 +47,8 @@ class Memory(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp())
         self.now = 1000.0
         self.opened = 0
+        self.asked = 0
+        self.last: dict[str, list[str]] = {}
 
     @initialize(max_turns=st.sampled_from([3, 6, 500]), conversations=st.sampled_from([1, 2, 10]))
     def begin(self, max_turns: int, conversations: int) -> None:
@@ -82,22 +91,34 @@ class Memory(RuleBasedStateMachine):
 
     @rule(
         name=NAMES,
-        questions=QUESTIONS,
+        step=STEPS,
         texts=TEXTS,
         replies=st.lists(REPLIES, min_size=5, max_size=5),
         room=st.sampled_from([None, None, None, 0, 250, 400]),
         settled=st.booleans(),
     )
-    def ask(
-        self, name: str, questions: list[str], texts: list[str], replies: list[str], room: int | None, settled: bool
-    ) -> None:
+    def ask(self, name: str, step: str, texts: list[str], replies: list[str], room: int | None, settled: bool) -> None:
         """One request, its answer in two pieces; the beginning of a conversation is often that of another branch."""
+        questions = self.questions(name, step)
+        self.asked += 1
         found = self.restore(name, questions, replies, room)
         kept = [self.send(ledger, name, questions, r, texts, replies[-1])
                 for ledger, r in zip((self.real, self.model), found, strict=True)]  # fmt: skip
         assert kept[0] == kept[1]
         if settled:
             assert self.writer.flush(BOUND_S)
+
+    def questions(self, name: str, step: str) -> list[str]:
+        """What the client has asked before, and asks now."""
+        before = self.last.get(name, [])
+        asked = {
+            "next": [*before, "x"],
+            "again": before or ["x"],
+            "back": [*before[:-2], "x"],
+            "other": [*before[:-1], "y"],
+        }[step]
+        self.last[name] = asked if len(asked) < 7 else asked[:2]
+        return self.last[name]
 
     def send(
         self, ledger: Ledger, name: str, questions: list[str], found: Restoration, texts: list[str], reply: str
@@ -115,15 +136,19 @@ class Memory(RuleBasedStateMachine):
         ledger.answered(key(name), sent)
         return promised, sent.text
 
+    @precondition(lambda self: self.asked > 8)
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
+        self.asked = 0
         known = [ledger.forget(key(name)) for ledger in (self.real, self.model)]
         assert known[0].done.result(BOUND_S)
         assert known[0].known or not known[1].known
         assert not self.real.knows(key(name))
 
-    @rule(name=NAMES, questions=QUESTIONS)
-    def delete_what_is_under_way(self, name: str, questions: list[str]) -> None:
+    @precondition(lambda self: self.asked > 8)
+    @rule(name=NAMES)
+    def delete_what_is_under_way(self, name: str) -> None:
+        questions = self.questions(name, "next")
         found = self.restore(name, questions, [], None)
         self.delete(name)
         for ledger, each in zip((self.real, self.model), found, strict=True):
@@ -131,6 +156,7 @@ class Memory(RuleBasedStateMachine):
                 assert not ledger.record(key(name), turn(questions, each.deepest, []), said("yes"))
                 assert not ledger.knows(key(name))
 
+    @precondition(lambda self: self.asked > 4)
     @rule(seconds=st.sampled_from([1.0, 40.0, 101.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds

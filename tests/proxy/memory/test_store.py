@@ -107,6 +107,13 @@ def test_an_expired_conversation_does_not_come_back_even_before_it_goes(store: S
     assert store.load(ONE, 1011) == []
 
 
+def test_an_expired_conversation_that_begins_anew_has_nothing_of_the_old_one(store: Store) -> None:
+    store.apply([Save(ONE, converse([["a"]])[0], 10)])
+    (other,) = converse([["b"]])
+    store.apply([Save(ONE, other, 1011)])
+    assert [each.identity for each in store.load(ONE, 1011)] == [other.identity]
+
+
 def test_past_its_bytes_those_used_longest_ago_go(tmp_path: Path) -> None:
     store = opened(tmp_path, max_bytes=1 * MIB)
     went: list[bytes] = []
