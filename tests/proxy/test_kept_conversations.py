@@ -278,11 +278,17 @@ def test_room_for_the_answer_is_kept() -> None:
 
 
 def test_the_window_is_what_the_engine_says(engine: SimulatedEngine) -> None:
+    engine.context_window = 600
     with proxy(engine, None) as running:
-        running.app._windows.learn({"data": [{"id": "m", "max_model_len": 600}]})
         messages: Messages = []
-        for n in range(4):
+        overflows = []
+        for n in range(6):
             messages.append(user(f"Question {n}?"))
             answer = post_chat(running.url, chat(messages, [f"{n} {DOCUMENTS[0]}"]), **WHO)
+            overflows.append(plan(answer)["overflow"])
             messages.append(reply(answer))
-        assert plan(answer)["overflow"] > 0
+            if n == 1:  # the first turn that has a past asks for the window, beside the request
+                assert engine.wait_for_requests(3)
+        assert overflows[-1] > 0
+    asked = [request for request in engine.requests if request.path == "/v1/models"]
+    assert len(asked) == 1, "once a minute at most"

@@ -144,8 +144,22 @@ NEAR = (
     "//v1/chat/completions",
     "/openai/v1/chat/completions",
     "/v1//chat/completions",
+    "/completions",
+    "/v1/completions/",
+    "/openai/responses",
+    "/v1/responses/input_tokens",
+    "//v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/chat%2fcompletions",
 )
+
+
+def near_to(path: str) -> str:
+    """The path that a client must have meant."""
+    for word in ("messages", "responses"):
+        if word in path:
+            return f"/v1/{word}"
+    return CHAT if "chat" in path else "to /v1/completions"
 
 
 @pytest.mark.parametrize("path", NEAR)
@@ -154,8 +168,10 @@ def test_blocks_on_another_path_are_refused(raw: RawEngine, before: RunningProxy
     body = b'{"prompt": "q", "%b": ["evidence"]}' % key.encode()
     answer = fetch(before.url, "POST", path, body)
     error = answer.json()["error"]
-    assert (answer.status, error["param"], raw.requests) == (400, "context_blocks", [])
-    assert CHAT in error["message"]
+    assert (answer.status, raw.requests) == (400, [])
+    assert error["message"].startswith("context_blocks")
+    assert error.get("param", "context_blocks") == "context_blocks"
+    assert near_to(path) in error["message"]
 
 
 @pytest.mark.parametrize("path", NEAR)
@@ -171,7 +187,8 @@ def test_other_paths_are_not_looked_into(raw: RawEngine, before: RunningProxy) -
     body = b'{"context_blocks": ["mine"]}' + b" " * 200_000
     assert fetch(before.url, "POST", "/v1/embeddings", body).status == 200
     assert fetch(before.url, "PUT", CHAT, body).status == 200
-    assert [request.body for request in raw.requests] == [body, body]
+    assert fetch(before.url, "POST", "/v1/threads/t/messages", body).status == 200
+    assert [request.body for request in raw.requests] == [body, body, body]
 
 
 # -- long bodies

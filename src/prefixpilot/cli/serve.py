@@ -120,6 +120,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="context blocks that one request may bring; more get a 400 (default %(default)s)",
     )
+    kept = parser.add_argument_group("conversations with context_blocks")
+    kept.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="keep them in this directory, so that they survive a restart (default: in memory only)",
+    )
+    kept.add_argument(
+        "--context-window",
+        type=int,
+        metavar="N",
+        help="tokens of the engine's window: oldest turns go first where they do not fit (default: what it says itself)",
+    )
     add_limits(parser)
     add_gate(parser)
     parser.add_argument(
@@ -201,6 +213,7 @@ def _check_embedded_options(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
     from prefixpilot.proxy import ProxySettings
+    from prefixpilot.proxy.memory.settings import StoreSettings
 
     return ProxySettings(
         engine=engine,
@@ -210,6 +223,7 @@ def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
         cache_tokens=args.cache_tokens,
         max_request_blocks=args.max_request_blocks,
         admission_window_ms=args.admission_window_ms,
+        store=StoreSettings(state_dir=args.state_dir, context_window=args.context_window),
     )
 
 

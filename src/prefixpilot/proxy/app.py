@@ -184,10 +184,9 @@ class ProxyApp:
     async def _proxy(self, exchange: Exchange) -> None:
         _check_request(exchange)
         post = exchange.method == "POST"
-        api, near = API_OF_PATH.get(exchange.path), api_near(exchange.path)
-        if post and api is not None:
-            await self._to_model(exchange, api)
-        elif post and near is not None:
+        if post and exchange.path in API_OF_PATH:
+            await self._to_model(exchange, API_OF_PATH[exchange.path])
+        elif post and (near := api_near(exchange.path)) is not None:
             await self._near_model(exchange, near)
         else:
             length = h.get(exchange.headers, b"content-length")
