@@ -67,7 +67,9 @@ class Desk:
     """A pipeline with an engine that answers at once, without sockets."""
 
     def __init__(self, **steps: Any) -> None:
-        limits = {k: steps.pop(k) for k in ("max_turns", "max_conversations", "max_ledger_bytes") if k in steps}
+        limits = {
+            k: steps.pop(k) for k in ("max_turns", "max_conversations", "max_ledger_bytes", "store") if k in steps
+        }
         self.app = ProxyApp(ProxySettings("http://127.0.0.1:9", **limits), steps.pop("pilot", None), **steps)
 
     def ask(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from prefixpilot.proxy.memory.database import FILE
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -21,8 +28,8 @@ from prefixpilot.proxy.memory.writer import StoreWriter
 
 from .support import digest, facts, history, key, said, turn
 
-NAMES = st.sampled_from(["a", "b", "c"])
-QUESTIONS = st.lists(st.sampled_from("xy"), min_size=1, max_size=5)
+NAMES = st.sampled_from(["a", "a", "b"])
+STEPS = st.sampled_from(["next", "next", "next", "again", "back", "other"])
 TEXTS = st.lists(st.sampled_from(["one " * 40, "two " * 40, "three", "four"]), max_size=3)
 REPLIES = st.sampled_from(["yes", "no"])
 TTL = 100.0
@@ -32,11 +39,16 @@ BOUND_S = 20.0
 class Memory(RuleBasedStateMachine):
     """``real`` has a store; ``model`` is a ledger in memory whose only bound is the number of turns."""
 
+    seen: ClassVar[Counter[str]] = Counter()
+    """What this is about, counted over all examples."""
+
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
         self.now = 1000.0
         self.opened = 0
+        self.asked = 0
+        self.last: dict[str, list[str]] = {}
 
     @initialize(max_turns=st.sampled_from([3, 6, 500]), conversations=st.sampled_from([1, 2, 10]))
     def begin(self, max_turns: int, conversations: int) -> None:
@@ -62,6 +74,7 @@ class Memory(RuleBasedStateMachine):
     def restore(self, name: str, questions: list[str], replies: list[str], room: int | None) -> list[Restoration]:
         """From both, compared."""
         past = history(questions, replies)
+        self.loaded = self.real.wants(key(name))
         if self.real.wants(key(name)):
             assert self.writer.flush(BOUND_S)
             self.real.adopt(key(name), self.writer.read(key(name)))
@@ -72,26 +85,40 @@ class Memory(RuleBasedStateMachine):
         assert real == model
         for field in ("ambiguous", "assumed", "unmatched", "gone", "dropped"):
             assert getattr(found[0], field) == getattr(found[1], field), field
+        self.seen.update(restored=bool(real), loaded=self.loaded and bool(real), cut=found[1].dropped > 0)
+        self.seen.update({field: bool(getattr(found[1], field)) for field in ("ambiguous", "unmatched", "gone")})
         return found
 
     @rule(
         name=NAMES,
-        questions=QUESTIONS,
+        step=STEPS,
         texts=TEXTS,
         replies=st.lists(REPLIES, min_size=5, max_size=5),
         room=st.sampled_from([None, None, None, 0, 250, 400]),
         settled=st.booleans(),
     )
-    def ask(
-        self, name: str, questions: list[str], texts: list[str], replies: list[str], room: int | None, settled: bool
-    ) -> None:
+    def ask(self, name: str, step: str, texts: list[str], replies: list[str], room: int | None, settled: bool) -> None:
         """One request, its answer in two pieces; the beginning of a conversation is often that of another branch."""
+        questions = self.questions(name, step)
+        self.asked += 1
         found = self.restore(name, questions, replies, room)
         kept = [self.send(ledger, name, questions, r, texts, replies[-1])
                 for ledger, r in zip((self.real, self.model), found, strict=True)]  # fmt: skip
         assert kept[0] == kept[1]
         if settled:
             assert self.writer.flush(BOUND_S)
+
+    def questions(self, name: str, step: str) -> list[str]:
+        """What the client has asked before, and asks now."""
+        before = self.last.get(name, [])
+        asked = {
+            "next": [*before, "x"],
+            "again": before or ["x"],
+            "back": [*before[:-2], "x"],
+            "other": [*before[:-1], "y"],
+        }[step]
+        self.last[name] = asked if len(asked) < 7 else asked[:2]
+        return self.last[name]
 
     def send(
         self, ledger: Ledger, name: str, questions: list[str], found: Restoration, texts: list[str], reply: str
@@ -109,15 +136,19 @@ class Memory(RuleBasedStateMachine):
         ledger.answered(key(name), sent)
         return promised, sent.text
 
+    @precondition(lambda self: self.asked > 8)
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
+        self.asked = 0
         known = [ledger.forget(key(name)) for ledger in (self.real, self.model)]
         assert known[0].done.result(BOUND_S)
         assert known[0].known or not known[1].known
         assert not self.real.knows(key(name))
 
-    @rule(name=NAMES, questions=QUESTIONS)
-    def delete_what_is_under_way(self, name: str, questions: list[str]) -> None:
+    @precondition(lambda self: self.asked > 8)
+    @rule(name=NAMES)
+    def delete_what_is_under_way(self, name: str) -> None:
+        questions = self.questions(name, "next")
         found = self.restore(name, questions, [], None)
         self.delete(name)
         for ledger, each in zip((self.real, self.model), found, strict=True):
@@ -125,6 +156,7 @@ class Memory(RuleBasedStateMachine):
                 assert not ledger.record(key(name), turn(questions, each.deepest, []), said("yes"))
                 assert not ledger.knows(key(name))
 
+    @precondition(lambda self: self.asked > 4)
     @rule(seconds=st.sampled_from([1.0, 40.0, 101.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -155,8 +187,7 @@ class Memory(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-@pytest.mark.parametrize("examples", [30])
-def test_memory(examples: int) -> None:
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(Memory, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))
+def test_memory() -> None:
+    run_state_machine_as_test(Memory, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    wanted = ("restored", "loaded", "cut", "ambiguous", "unmatched", "gone")
+    assert min(Memory.seen[what] for what in wanted) > 5, f"what this is about did not occur: {Memory.seen}"

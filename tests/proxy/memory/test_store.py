@@ -44,7 +44,8 @@ def answered(path: list[Turn]) -> list[Turn]:
 
 def test_a_branch_comes_back_as_it_was(store: Store) -> None:
     path = answered(converse([LONG[:3], [], [LONG[1], LONG[4], "short"], ["short", "\ud800 alone"]]))
-    for each in path:
+    for n, each in enumerate(path):
+        each.last_sent = n + 1  # then its ancestors were sent too
         store.apply([Save(ONE, each, 10)])
     loaded = store.load(ONE, 20)
     assert [facts(a) for a in loaded] == [facts(b) for b in path]
@@ -104,6 +105,13 @@ def test_an_expired_conversation_does_not_come_back_even_before_it_goes(store: S
     store.apply([Save(ONE, converse([["a"]])[0], 10)])
     assert store.load(ONE, 1010)
     assert store.load(ONE, 1011) == []
+
+
+def test_an_expired_conversation_that_begins_anew_has_nothing_of_the_old_one(store: Store) -> None:
+    store.apply([Save(ONE, converse([["a"]])[0], 10)])
+    (other,) = converse([["b"]])
+    store.apply([Save(ONE, other, 1011)])
+    assert [each.identity for each in store.load(ONE, 1011)] == [other.identity]
 
 
 def test_past_its_bytes_those_used_longest_ago_go(tmp_path: Path) -> None:

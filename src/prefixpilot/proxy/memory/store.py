@@ -175,6 +175,9 @@ class Store:
         self._prune(conversation, path)
 
     def _conversation(self, key: bytes, used: float) -> int:
+        """The number of a conversation that is used now; one that had expired before begins anew."""
+        if self.database.ask("SELECT 1 FROM conversations WHERE key = ? AND used < ?", key, used - self._ttl):
+            self._erase([key])
         self.database.change(
             "INSERT INTO conversations (key, used) VALUES (?, ?)"
             " ON CONFLICT (key) DO UPDATE SET used = max(used, excluded.used)",
