@@ -130,7 +130,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--context-window",
         type=int,
         metavar="N",
-        help="tokens of the engine's window: oldest turns go first where they do not fit (default: what it says itself)",
+        help="tokens of the engine's window; where turns do not fit, the oldest go (default: what it says)",
     )
     add_limits(parser)
     add_gate(parser)
