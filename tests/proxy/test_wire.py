@@ -14,6 +14,7 @@ from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.server import listen
 from prefixpilot.testing import Respond, SimulatedEngine
 
+from .dialects import body
 from .raw_engine import RawClient, RawEngine, plain
 from .support import chat, fetch, post_chat, user
 
@@ -135,6 +136,27 @@ def test_chunks_count_and_not_a_length_beside_them(
 def test_a_chat_request_without_blocks_keeps_its_path(raw: RawEngine, before: RunningProxy) -> None:
     fetch(before.url, "POST", "/chat/completions?a", {"messages": []})
     assert raw.requests[0].lines[0] == b"POST /chat/completions?a HTTP/1.1"
+
+
+PATHS = [
+    ("/v1/completions", "/v1/completions", "completions"),
+    ("/responses", "/v1/responses", "responses"),
+    ("/v1/responses", "/v1/responses", "responses"),
+    ("/messages", "/v1/messages", "messages"),
+    ("/v1/messages", "/v1/messages", "messages"),
+]
+
+
+@pytest.mark.parametrize(("path", "planned", "api"), PATHS)
+def test_the_paths_of_the_other_apis(raw: RawEngine, before: RunningProxy, path: str, planned: str, api: str) -> None:
+    plain = b' {"stream":false, "n":1.0e0,' + json.dumps(body(api, ["Q?"])).encode()[1:]
+    blocks = plain.replace(b'"n":', b'"context_blocks" : ["A"], "n":')
+    for data in (plain, blocks):
+        assert fetch(before.url, "POST", f"{path}?beta=true", data).status == 200
+    untouched, placed = raw.requests
+    assert (untouched.lines[0], untouched.body) == (f"POST {path}?beta=true HTTP/1.1".encode(), plain)
+    assert placed.lines[0] == f"POST {planned}?beta=true HTTP/1.1".encode()
+    assert placed.body == plain.replace(b"Q?", b"[Doc 1]\\nA\\n\\nQ?")
 
 
 # -- blocks on a path where nothing takes them

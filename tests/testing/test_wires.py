@@ -14,6 +14,7 @@ from prefixpilot.testing.openai_wire import ChatWire, CompletionsWire
 from prefixpilot.testing.responses_wire import ResponsesWire
 from prefixpilot.testing.wires import Wire, say
 
+RESULT = {"type": "tool_result", "content": "42"}
 REPLY = SimulatedReply("one two", "hm", (SimulatedCall("c", "f", '{"x": 1}'),))
 CHAT = {"messages": [{"role": "user", "content": "Q?"}]}
 BODIES: list[tuple[Wire, dict[str, Any]]] = [
@@ -50,13 +51,13 @@ def types(events: list[bytes]) -> list[str]:
                 "system": [{"type": "text", "text": "S"}],
                 "messages": [
                     {"role": "assistant", "content": [{"type": "tool_use", "input": {"x": 1}}]},
-                    {"role": "user", "content": [{"type": "tool_result", "content": "42"}, {"type": "text", "text": "Q"}]},
+                    {"role": "user", "content": [RESULT, {"type": "text", "text": "Q"}]},
                 ],
             },
             '<|system|>\nS\n<|assistant|>\n{"x": 1}\n<|user|>\n42Q\n<|assistant|>\n',
         ),
     ],
-)  # fmt: skip
+)
 def test_prompts(wire: Wire, body: dict[str, Any], prompt: str) -> None:
     assert wire.read(body).prompt == prompt
 
@@ -65,9 +66,6 @@ def test_prompts(wire: Wire, body: dict[str, Any], prompt: str) -> None:
 @pytest.mark.parametrize("salt", [{"cache_salt": "x"}, {"model": "other"}])
 def test_what_isolates_caches(wire: Wire, body: dict[str, Any], salt: dict[str, Any]) -> None:
     assert wire.read(body).scope != wire.read({**body, **salt}).scope
-
-
-RESULT = {"type": "tool_result", "content": "42"}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +105,11 @@ def test_the_events_of_a_response_stand_in_order() -> None:
     said = say(wire.read({"input": "Q?"}), 0, REPLY, 7, 4)
     item = ["response.output_item.added", "response.output_item.done"]
     assert types(list(wire.begin(said))) == [
-        "response.created", *item, "response.output_item.added", "response.content_part.added"
-    ]  # fmt: skip
+        "response.created",
+        *item,
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
     assert types(list(wire.end(said))) == [
         "response.output_text.done",
         "response.content_part.done",
