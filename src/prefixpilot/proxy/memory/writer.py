@@ -44,6 +44,17 @@ class _Batch:
 
     changes: list[Save | Erase] = field(default_factory=list)
     done: Future[bool] = field(default_factory=Future)
+    turns: set[tuple[bytes, int]] = field(default_factory=set)
+
+    def add(self, change: Save | Erase) -> None:
+        """Behind all others. A turn is saved as it is when it is written: one that waits already need not again."""
+        if isinstance(change, Erase):
+            self.turns.clear()
+        elif (change.key, id(change.turn)) in self.turns:
+            return
+        else:
+            self.turns.add((change.key, id(change.turn)))
+        self.changes.append(change)
 
 
 class StoreWriter:
@@ -223,7 +234,7 @@ class StoreWriter:
             self._waiting.append(_Batch())
             self._last = self._waiting[-1].done
             self._something.notify()
-        self._waiting[-1].changes.append(change)
+        self._waiting[-1].add(change)
         return True
 
     def _take(self) -> _Batch | None:
