@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.errors import InvalidInputError
+from prefixpilot.jsontext.escapes import escaped
 from prefixpilot.jsontext.layout import Element, Layout
 
 Pointer: TypeAlias = tuple[str | int, ...]
@@ -196,19 +197,8 @@ class _Writer:
 
 def _characters(new: str, written: str) -> str:
     """``new`` as it stands in a JSON string: characters beyond ASCII as the client writes them, plain or escaped."""
-    if new.isascii() or written.isascii():
-        return _json(new)[1:-1]
-    plain = json.dumps(new, ensure_ascii=False)[1:-1]
-    return plain if _is_unicode(plain) else _json(new)[1:-1]
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogate, which no UTF-8 can carry."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    plain = escaped(new) if new.isascii() or not written.isascii() else None
+    return _json(new)[1:-1] if plain is None else plain
 
 
 def _json(value: Any) -> str:

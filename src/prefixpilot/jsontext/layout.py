@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from json.decoder import scanstring
 from typing import Final, NamedTuple
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_SKIP: Final = json.JSONDecoder(parse_int=len, parse_float=len)
-"""Finds the end of a value; the number in it need not be one that Python can hold."""
+_STRUCTURE: Final = re.compile(r'["\[\]{}]')
+_END_OF_PLAIN: Final = re.compile(r"[,\]} \t\n\r]|$")
 
 
 class Member(NamedTuple):
@@ -48,14 +49,34 @@ class Layout:
         return self._elements[at]
 
     def end(self, at: int) -> int:
-        """Where the value that begins at ``at`` ends."""
-        return _SKIP.raw_decode(self.text, at)[1]
+        """Where the value that begins at ``at`` ends. O(its length), and little for long strings."""
+        if self.text[at] == '"':
+            return _end_of_string(self.text, at)
+        if self.text[at] in "[{":
+            return self._end_of_container(at)
+        end = _END_OF_PLAIN.search(self.text, at)
+        assert end is not None  # it matches the end of the text
+        return end.start()
+
+    def _end_of_container(self, at: int) -> int:
+        depth = 0
+        while True:
+            found = _STRUCTURE.search(self.text, at)
+            assert found is not None  # the text is JSON
+            at = found.start()
+            if self.text[at] == '"':
+                at = _end_of_string(self.text, at)
+                continue
+            depth += 1 if self.text[at] in "[{" else -1
+            at += 1
+            if not depth:
+                return at
 
     def _walk_object(self, at: int) -> list[Member]:
         members: list[Member] = []
         at = end_of_space(self.text, at + 1)
         while self.text[at] != "}":
-            key, end = _SKIP.raw_decode(self.text, at)
+            key, end = scanstring(self.text, at + 1)
             start = end_of_space(self.text, end_of_space(self.text, end) + 1)
             end = self.end(start)
             members.append(Member(key, at, start, end))
@@ -75,6 +96,12 @@ class Layout:
         """Where the next one begins, or the bracket that closes all."""
         at = end_of_space(self.text, end)
         return end_of_space(self.text, at + 1) if self.text[at] == "," else at
+
+
+def _end_of_string(text: str, at: int) -> int:
+    """Behind the string that begins at ``at``: the next quote, if no backslash stands before it."""
+    end = text.index('"', at + 1)
+    return end + 1 if text[end - 1] != "\\" else int(scanstring(text, at + 1)[1])
 
 
 def end_of_space(text: str, at: int) -> int:

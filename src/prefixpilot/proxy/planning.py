@@ -21,7 +21,6 @@ from prefixpilot.proxy.turns import (
     Planned,
     PromptSize,
     brought_by,
-    given,
     labels_of_sent,
     request_of,
     same_again,
@@ -108,13 +107,13 @@ class TurnPlanner:
         if sent is not None and past.history is not None:
             said = past.history.reply_to(asked.newest_user)
             went_on = Ticket(None, past.key, sent, said, counted=past.counted(""))
-            return Planned("", labels_of_sent(asked.blocks, past.restored.labels), ticket=went_on)
+            return Planned("", labels_of_sent(asked, past.restored.labels), ticket=went_on)
         return self._attempt("plan", lambda: self._turn(asked, options, past, plan))
 
     def _turn(self, asked: BlocksRequest, options: Options, past: Past, plan: Plan | None) -> Planned:
         retried = self._retried(asked, past)
         if retried is not None:
-            return same_again(retried, asked.blocks, options, past.key)
+            return same_again(retried, asked, options, past.key)
         if not asked.blocks:
             turn = turn_of(asked, past, "", (), past.restored.record)
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn, counted=past.counted("")))
@@ -131,7 +130,7 @@ class TurnPlanner:
         if past.key is None or past.history is None:
             return None
         chain = past.history.chains[asked.newest_user]
-        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(asked))
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, asked.given)
 
     def will_be_recorded(self, asked: BlocksRequest, past: Past, planned: Planned) -> bool | None:
         """Whether this turn will be sent again as it was; ``None`` if the request stands alone."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
-from prefixpilot.apis.base import digest
-from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import ContextBlock, Plan, Request
+from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import JsonText
 from prefixpilot.prompts.blocks import FIELD, plain_text
@@ -130,15 +128,11 @@ class Planned:
     ticket: Ticket = NOTHING_TO_LEARN
 
 
-def _block_key(block: ContextBlock) -> BlockKey:
-    return digest([block.title, block.text])
-
-
 def brought_by(asked: BlocksRequest) -> Brought | None:
     """The blocks that come with a tool loop; ``None`` if none come, or it is none."""
     if not asked.in_tool_loop or not asked.blocks:
         return None
-    return Brought(given(asked), tuple(map(_block_key, asked.blocks)))
+    return Brought(asked.given, asked.block_keys)
 
 
 def request_of(asked: BlocksRequest, options: Options) -> Request:
@@ -166,25 +160,16 @@ def bounded(asked: BlocksRequest, max_displacement: int) -> BlocksRequest:
     return replace(asked, constraints=constraints)
 
 
-def given(asked: BlocksRequest) -> bytes:
-    """Hash over the blocks and what is demanded of their order; equal for a request that is sent again."""
-    demands = asked.constraints
-    blocks = [[block.title, block.text] for block in asked.blocks]
-    if demands is UNCONSTRAINED:
-        return digest(blocks)
-    return digest([blocks, demands.groups, demands.max_displacement, demands.first, demands.last])
-
-
-def labels_of_sent(blocks: tuple[ContextBlock, ...], labels: Mapping[BlockKey, str]) -> tuple[str, ...]:
+def labels_of_sent(asked: BlocksRequest, labels: Mapping[BlockKey, str]) -> tuple[str, ...]:
     """Labels of blocks that already stand in the prompt."""
-    for i, block in enumerate(blocks):
-        if _block_key(block) not in labels:
+    for i, key in enumerate(asked.block_keys):
+        if key not in labels:
             raise InvalidRequestError(
                 f"{FIELD}[{i}]",
                 "is new, but the newest user message has been sent already and cannot change in a tool loop",
                 "send new blocks with a new user message, or as the content of a tool message",
             )
-    return tuple(labels[_block_key(block)] for block in blocks)
+    return tuple(map(labels.__getitem__, asked.block_keys))
 
 
 def turn_of(
@@ -203,8 +188,8 @@ def turn_of(
         past.history.messages[asked.newest_user],
         past.restored.deepest,
         text,
-        given(asked),
-        dict(zip(map(_block_key, asked.blocks), labels, strict=True)),
+        asked.given,
+        dict(zip(asked.block_keys, labels, strict=True)),
         record,
         None if plan is None else without_texts(plan),
         spans=() if plan is None else spans_of(plan, text),
@@ -212,11 +197,11 @@ def turn_of(
     )
 
 
-def same_again(turn: Turn, blocks: Iterable[ContextBlock], options: Options, key: LedgerKey | None) -> Planned:
+def same_again(turn: Turn, asked: BlocksRequest, options: Options, key: LedgerKey | None) -> Planned:
     """A retried turn: the same bytes; the index learns its first turn under the new request id, and no growth twice."""
     plan = None if turn.plan is None else replace(turn.plan, request_id=options.request_id)
     learnt = replace(plan, blocks=()) if plan is not None and plan.turn else plan
-    labels = plan.labels if plan else tuple(turn.labels[_block_key(block)] for block in blocks)
+    labels = plan.labels if plan else tuple(map(turn.labels.__getitem__, asked.block_keys))
     return Planned(turn.text, labels, plan, Ticket(learnt if options.mode == "on" else None, key, turn))
 
 
