@@ -22,32 +22,12 @@ from prefixpilot.proxy.wire import headers as h
 MAX_ID_CHARS: Final = 200
 MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
 
-_CREDENTIAL_WORDS: Final = (
-    b"auth",
-    b"api-key",
-    b"apikey",
-    b"api_key",
-    b"subscription-key",
-    b"functions-key",
-    b"cookie",
-    b"token",
-    b"secret",
-    b"credential",
-    b"password",
-    b"session",
-    b"jwt",
-    b"-user",
-    b"user-id",
-    b"user_id",
-    b"email",
-    b"identity",
-    b"principal",
-    b"client-cert",
-    b"organization",
-    b"tenant",
-)
 _ANTHROPIC_KINDS: Final = {404: "not_found_error", 413: "request_too_large", 504: "timeout_error"}
-_NO_CREDENTIAL_WORDS: Final = (b"csrf", b"xsrf")
+_CREDENTIAL: Final = re.compile(
+    rb"auth|api-key|apikey|api_key|subscription-key|functions-key|cookie|token|secret|credential|password|session|jwt"
+    rb"|-user|user-id|user_id|email|identity|principal|client-cert|organization|tenant"
+)
+_NO_CREDENTIAL: Final = re.compile(rb"[cx]srf")
 _INFLATED: Final = ("gzip", "x-gzip", "deflate")
 _ANY_HEADER: Final = 47  # 32 + 15: a gzip or zlib header, whichever is there
 
@@ -139,7 +119,7 @@ def credential_of(headers: h.RawHeaders) -> str:
 def is_credential(name: bytes) -> bool:
     """Whether a header, by its name in lower case, tells clients apart. In doubt it does: too much is forgotten rather
     than shown to another. A token against forged requests is not one: it changes with each request."""
-    return any(word in name for word in _CREDENTIAL_WORDS) and not any(word in name for word in _NO_CREDENTIAL_WORDS)
+    return _CREDENTIAL.search(name) is not None and _NO_CREDENTIAL.search(name) is None
 
 
 def may_carry_blocks(call: Call, field_name: str) -> bool:

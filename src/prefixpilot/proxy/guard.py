@@ -20,7 +20,12 @@ class _Guarded:
     def __getattr__(self, name: str) -> Any:
         with self._lock:
             value = getattr(self._target, name)
-        return self._locked(value) if callable(value) else value
+        if not callable(value):
+            return value
+        locked = self._locked(value)
+        if callable(getattr(type(self._target), name, None)):  # a method, not what somebody may set anew
+            vars(self)[name] = locked
+        return locked
 
     def __len__(self) -> int:
         with self._lock:

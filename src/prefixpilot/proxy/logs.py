@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import threading
 import traceback
-from contextlib import suppress
+from collections import deque
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -19,7 +18,8 @@ from typing import Any, Final, TextIO
 from prefixpilot.proxy.settings import LogSettings
 
 PACKAGE: Final = "prefixpilot"
-CLOSE_S: Final = 1.0
+CLOSE_S: Final = 2.0
+PAUSE_S: Final = 0.05
 ACCESS: Final = "prefixpilot.access"
 FIELDS: Final = "fields"
 """Name of the attribute of a log record that holds its figures: ``log.info("...", extra={FIELDS: {...}})``."""
@@ -66,7 +66,11 @@ class TextFormatter(logging.Formatter):
         text = " ".join(words)
         if record.exc_info and record.exc_info[1] is not None:
             text += " | " + exception_text(record.exc_info[1], details=self._details)
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -93,38 +97,54 @@ class BackgroundHandler(logging.Handler):
     """Writes lines in a thread of its own, so that a reader who stops reading holds nothing up. Close it at the end.
 
     Lines are made where they are logged; at most ``max_lines`` wait. What comes then is left out, and told how much.
+    The first line is written at once, those of the next ``PAUSE_S`` seconds together: to wake a thread for each of them
+    costs more than all else that is done for it.
     """
 
     def __init__(self, stream: TextIO, max_lines: int = 10_000) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(max_lines)
+        self._max = max_lines
+        self._lines: deque[str] = deque()
         self._left_out = 0
-        self._thread = threading.Thread(target=self._write, name="prefixpilot-log", daemon=True)
+        self._some = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="prefixpilot-log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.put_nowait(self.format(record))
-        except queue.Full:
+        if len(self._lines) >= self._max:
             self._left_out += 1
+        else:
+            self._lines.append(self.format(record))
+        if not self._some.is_set():
+            self._some.set()
 
-    def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            left_out, self._left_out = self._left_out, 0
-            if left_out:
-                text = f"{left_out} lines were left out: nobody read them in time"
-                line = f"{line}\n{self.format(logging.LogRecord(PACKAGE, logging.WARNING, '', 0, text, None, None))}"
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):  # nobody is there to be told
-                return
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._some.wait()
+                self._some.clear()
+                self._write_all()
+                self._closing.wait(PAUSE_S)
+            self._write_all()
+        except (OSError, ValueError):  # nobody is there to be told
+            return
+
+    def _write_all(self) -> None:
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        left_out, self._left_out = self._left_out, 0
+        if left_out:
+            text = f"{left_out} lines were left out: nobody read them in time"
+            lines.append(self.format(logging.LogRecord(PACKAGE, logging.WARNING, "", 0, text, None, None)))
+        if lines:
+            self._stream.write("\n".join(lines) + "\n")
+            self._stream.flush()
 
     def close(self) -> None:
-        """Write what waits, for at most twice ``CLOSE_S`` seconds."""
-        with suppress(queue.Full):
-            self._lines.put(None, timeout=CLOSE_S)
+        """Write what waits, for at most ``CLOSE_S`` seconds."""
+        self._closing.set()
+        self._some.set()
         self._thread.join(CLOSE_S)
         super().close()
 
