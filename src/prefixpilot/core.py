@@ -40,6 +40,8 @@ class ContextBlock:
     id: BlockId | None = None
     title: str | None = None
     tokens: int | None = None
+    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """Kept by :func:`prefixpilot.blocks.text_digest`: a text is hashed once, whoever asks."""
 
     def __post_init__(self) -> None:
         if self.text is None and self.id is None:

@@ -11,10 +11,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from prefixpilot.jsontext import Edit
 from prefixpilot.jsontext import Pointer as Pointer
+
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -147,8 +149,7 @@ class Api(Protocol):
 
 def digest(value: Any) -> bytes:
     """16 bytes over a JSON value, equal for equal values in every process (sorted keys, ASCII, blake2b)."""
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.blake2b(canonical.encode("ascii"), digest_size=16).digest()
+    return hashlib.blake2b(_CANONICAL.encode(value).encode("ascii"), digest_size=16).digest()
 
 
 def chain(parent: bytes, message: bytes) -> bytes:

@@ -37,5 +37,18 @@ def block_identity(block: ContextBlock, normalization: Normalization = "none") -
     if block.text is None:
         assert block.id is not None  # ContextBlock promises one of the two
         return block.id
-    content = normalize(rendered_text(block), normalization).encode("utf-8", "surrogatepass")
-    return "text:" + blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+    if normalization == "none":
+        return "text:" + text_digest(block).hex()
+    return "text:" + _digest(normalize(rendered_text(block), normalization)).hex()
+
+
+def text_digest(block: ContextBlock) -> bytes:
+    """16 bytes over the rendered text, equal in every process; kept on the block. O(bytes) once."""
+    if block._digest is None:
+        object.__setattr__(block, "_digest", _digest(rendered_text(block)))
+    assert block._digest is not None
+    return block._digest
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()

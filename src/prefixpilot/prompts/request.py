@@ -15,6 +15,7 @@ from typing import Any, Final
 from prefixpilot.apis import API_OF_NAME, CHAT, Api
 from prefixpilot.apis.base import Message, Prompt, digest, prompt_of
 from prefixpilot.apis.messages import results_end
+from prefixpilot.blocks import text_digest
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
@@ -96,8 +97,8 @@ class BlocksRequest:
 
     @cached_property
     def block_keys(self) -> tuple[bytes, ...]:
-        """16 bytes over title and text of each block, by position. O(bytes of the blocks) once."""
-        return tuple(map(_block_key, self.blocks))
+        """16 bytes over what is rendered of each block, by position. O(bytes of the blocks) once."""
+        return tuple(map(text_digest, self.blocks))
 
     @cached_property
     def given(self) -> bytes:
@@ -188,14 +189,6 @@ def check_once(source: JsonText, api: Api) -> None:
         ours = pointer[0] in (FIELD, *api.members)
         if ours and (len(pointer) == 1 or pointer[-1] in _ONCE):
             raise UnreadableError(f"has the key {written(pointer)} twice")
-
-
-def _block_key(block: ContextBlock) -> bytes:
-    """The title's length comes first, so that no title reads as part of a text."""
-    title = None if block.title is None else block.title.encode("utf-8", "surrogatepass")
-    hashed = blake2b(b"-" if title is None else b"%d:%b" % (len(title), title), digest_size=16)
-    hashed.update((block.text or "").encode("utf-8", "surrogatepass"))
-    return hashed.digest()
 
 
 def _is_prefill(prompt: Prompt) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,6 +15,8 @@ from prefixpilot.proxy.wire.sse import FIELDS, EventParser, LineSplitter
 
 MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_COUNTS: Final = re.compile(rb'"(?:usage|error)"\s*+:\s*+(?!null)')
+"""What is read of a stream whose text nobody wants."""
 _LINE_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
 
@@ -53,6 +56,11 @@ class AnswerObserver:
         self._events = EventParser()
         self._lines = LineSplitter()
         self._body = bytearray()
+        self._wants_reply = True
+
+    def without_reply(self) -> None:
+        """Nobody will ask for ``reply``: behind the first content, documents without counts are not parsed."""
+        self._wants_reply = False
 
     @property
     def streaming(self) -> bool:
@@ -96,6 +104,8 @@ class AnswerObserver:
             self._read_piece(bytes(self._body))
 
     def _read_piece(self, payload: bytes) -> None:
+        if self.started and not self._wants_reply and _COUNTS.search(payload) is None:
+            return
         document = _json_object(payload)
         if document is None or self._failed:
             return

@@ -144,7 +144,10 @@ class Pipeline:
 
     def observe(self, forward: Forward, status: int, content_type: str, encoding: str) -> Observation:
         """Watch the answer to a request."""
-        return Observation(self._learner, forward, self._observer(status, content_type, encoding, forward.api))
+        answer = self._observer(status, content_type, encoding, forward.api)
+        if forward.ticket.turn is None:
+            answer.without_reply()
+        return Observation(self._learner, forward, answer)
 
     def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""

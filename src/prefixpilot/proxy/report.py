@@ -13,6 +13,7 @@ from prefixpilot.core import ContextBlock, Plan, RequestId
 from prefixpilot.proxy.settings import Mode
 
 MAX_HEADER_BYTES: Final = 4000
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 _ENTRY_BYTES: Final = 1024
 """Of a kept report: its id, which is bounded, and the containers."""
 
@@ -96,7 +97,7 @@ def plan_header(report: PlanReport) -> bytes:
 
 
 def _compact(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _COMPACT.encode(value).encode("ascii")
 
 
 class RecentPlans:
