@@ -1,11 +1,23 @@
-"""What the proxy costs: requests a second, and added latency, before an engine that answers at once.
+"""What the proxy costs: requests a second, CPU time, and added latency, before an engine that answers at once.
 
-    python -m benchmarks.proxy_throughput [--documents 15] [--bytes 4000] [--concurrency 8] [--seconds 5]
+    python -m benchmarks.proxy_throughput [--documents 15] [--bytes 4000] [--concurrency 8] [--seconds 5] [--rate 50]
+        [--peer-python PYTHON]
 
-Engine, proxy and clients are processes of their own on loopback; each client keeps one connection and sends the next
-request when the answer is there. `planned` requests bring documents drawn from 400 (each request other ones, so that
-all of the planner's work is done), `passthrough` the same bytes under another key. `direct` asks the engine itself.
-Added latency is a percentile through the proxy less that of the engine, one client at a time.
+Engine, proxy and clients are processes of their own on loopback. The proxy has the first core, all else the others.
+Each client keeps one connection and sends the next request when the answer is there. All documents are drawn from 400,
+and every request asks another question:
+
+* ``planned``: ``context_blocks``, each request alone;
+* ``ledger``: ``context_blocks`` as the first turn of a conversation of its own, recorded in memory;
+* ``kept``: that, recorded on disk too (``--state-dir``);
+* ``passthrough``: the same bytes under another key;
+* ``direct``: the engine itself;
+* ``peer``: the proxy of another package (``--peer-python`` names an interpreter that has it), which takes the same
+  documents as the result of a tool.
+
+Added latency is a percentile through the proxy less that of the engine, one client that sends ``--rate`` requests a
+second: a time counts from when its request was due. CPU time is that of the proxy's process by the kernel's scheduler
+(Linux): it says more than requests a second where others use the machine too.
 """
 
 from __future__ import annotations
@@ -14,16 +26,19 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import save
@@ -35,7 +50,11 @@ ANSWER = json.dumps(
     }
 ).encode()
 RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+NUMBER = b"0000000000000000"
+"""Stands in each request; a client puts another number in its place every time."""
+CONVERSATION = b"X-PrefixPilot-Conversation: " + NUMBER + b"\r\n"
+PEER = ("-m", "contextpilot.server.http_server", "--host", "127.0.0.1", "--stateless", "--log-level", "error")
 
 
 class Engine(asyncio.Protocol):
@@ -67,20 +86,45 @@ def run_engine(port: int) -> None:
     asyncio.run(serve())
 
 
-def requests(count: int, documents: int, size: int, key: str, seed: int) -> list[bytes]:
-    """Whole HTTP requests; ``key`` is where the documents stand in the body."""
+WORDS = ("the", "engine", "prompt", "cache", "block", "token", "prefix", "reuse", "order", "tree", "leaf", "cost")
+
+
+def drawn(count: int, documents: int, size: int, seed: int) -> list[list[str]]:
+    """The documents of each request."""
     rng = random.Random(seed)
     texts = [(f"document {i}: " + " ".join(rng.choices(WORDS, k=size)))[:size] for i in range(400)]
+    return [rng.sample(texts, documents) for _ in range(count)]
+
+
+def requests(count: int, documents: int, size: int, key: str, seed: int, headers: bytes = b"") -> list[bytes]:
+    """Whole HTTP requests; ``key`` is where the documents stand in the body."""
+    message = {"role": "user", "content": f"question {NUMBER.decode()}?"}
+    return [
+        _post({"model": "m", "messages": [message], key: texts}, headers)
+        for texts in drawn(count, documents, size, seed)
+    ]
+
+
+def tool_requests(count: int, documents: int, size: int, seed: int) -> list[bytes]:
+    """The same documents as the result of a tool."""
+    call = {"id": "t", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    opening = [
+        {"role": "user", "content": f"question {NUMBER.decode()}?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
     made = []
-    for i in range(count):
-        message = {"role": "user", "content": f"question {i}?"}
-        body = json.dumps({"model": "m", "messages": [message], key: rng.sample(texts, documents)}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        made.append(head.encode() + body)
+    for texts in drawn(count, documents, size, seed):
+        result = "<documents>\n" + "\n".join(f"<document>{text}</document>" for text in texts) + "\n</documents>"
+        made.append(
+            _post({"model": "m", "messages": [*opening, {"role": "tool", "tool_call_id": "t", "content": result}]})
+        )
     return made
 
 
-WORDS = ("the", "engine", "prompt", "cache", "block", "token", "prefix", "reuse", "order", "tree", "leaf", "cost")
+def _post(document: dict[str, Any], headers: bytes = b"") -> bytes:
+    body = json.dumps(document).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def ask(connection: socket.socket, request: bytes) -> None:
@@ -103,6 +147,29 @@ def _received(connection: socket.socket) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked.
+
+    Attributes:
+        process: whose CPU time is counted.
+        made: the requests, one after another and then again from the first.
+    """
+
+    port: int
+    process: int
+    made: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How it is asked: by so many clients, for so long; ``rate`` requests a second each, or 0: as fast as it goes."""
+
+    clients: int
+    seconds: float
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """What one client saw.
 
@@ -116,31 +183,39 @@ class Served:
     times: list[float]
 
 
-def client(port: int, made: list[bytes], first: int, seconds: float, ready: Barrier, served: Queue[Served]) -> None:
-    """Ask on one connection, for so many seconds, from the moment at which all clients are ready."""
+def client(port: int, made: list[bytes], first: int, load: Load, ready: Barrier, served: Queue[Served]) -> None:
+    """Ask on one connection, from the moment at which all clients are ready."""
     times = []
+    number = os.getpid() * 10**8
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask(connection, made[first])
         ready.wait(START_TIMEOUT_S)
         begun = now = time.monotonic()
         for i in range(first, sys.maxsize):
-            ask(connection, made[i % len(made)])
-            before, now = now, time.monotonic()
-            times.append((now - before) * 1e3)
-            if now > begun + seconds:
+            request = made[i % len(made)].replace(NUMBER, b"%016d" % (number + i))
+            due = max(now, begun + len(times) / load.rate) if load.rate else time.monotonic()
+            time.sleep(max(0.0, due - time.monotonic()))
+            ask(connection, request)
+            now = time.monotonic()
+            times.append((now - due) * 1e3)
+            if now > begun + load.seconds:
                 break
     served.put(Served(begun, now, times))
 
 
-def measure(port: int, made: list[bytes], concurrency: int, seconds: float) -> dict[str, float]:
+def measure(target: Target, load: Load) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
-    ready, queue = context.Barrier(concurrency), context.Queue()
-    firsts = [len(made) * i // concurrency for i in range(concurrency)]
-    clients = [context.Process(target=client, args=(port, made, i, seconds, ready, queue)) for i in firsts]
+    ready, queue = context.Barrier(load.clients + 1), context.Queue()
+    made = target.made
+    firsts = [len(made) * i // load.clients for i in range(load.clients)]
+    clients = [context.Process(target=client, args=(target.port, made, i, load, ready, queue)) for i in firsts]
     for each in clients:
         each.start()
-    served = [queue.get(timeout=seconds + 2 * START_TIMEOUT_S) for _ in clients]
+    ready.wait(START_TIMEOUT_S)
+    before = cpu_seconds(target.process)
+    served = [queue.get(timeout=load.seconds + 2 * START_TIMEOUT_S) for _ in clients]
+    used = cpu_seconds(target.process) - before
     for each in clients:
         each.join()
     times = sorted(t for one in served for t in one.times)
@@ -148,7 +223,32 @@ def measure(port: int, made: list[bytes], concurrency: int, seconds: float) -> d
         "requests_per_s": round(len(times) / (max(s.end for s in served) - min(s.start for s in served)), 1),
         "p50_ms": round(times[len(times) // 2], 3),
         "p99_ms": round(times[len(times) * 99 // 100], 3),
+        "cpu_ms": round(used * 1e3 / len(times), 3),
+        "load": round(os.getloadavg()[0], 2),
     }
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process; NaN where the system does not tell."""
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    except OSError:
+        return float("nan")
+
+
+@contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """What is started within it runs there; anywhere, if there are none."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def free_port() -> int:
@@ -158,9 +258,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(command: list[str], port: int) -> Iterator[None]:
-    """A child that listens on ``port`` within the bound, and is ended afterwards."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+def process(command: list[str], port: int) -> Iterator[int]:
+    """A child that listens on ``port`` within the bound, and is ended afterwards. Its id."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
             while True:
@@ -171,7 +271,7 @@ def process(command: list[str], port: int) -> Iterator[None]:
                     if child.poll() is not None or time.monotonic() > deadline:
                         raise RuntimeError(f"{command} does not listen on {port}") from None
                     time.sleep(0.05)
-            yield
+            yield child.pid
         finally:
             child.terminate()
 
@@ -182,30 +282,65 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=4000, help="of one document")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
+    parser.add_argument("--rate", type=float, default=50.0, help="requests a second where latency is measured")
+    parser.add_argument("--peer-python", help="an interpreter that has contextpilot, whose proxy is measured too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine-port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.engine_port:
         run_engine(args.engine_port)
         return 0
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    first, others = set(cores[:1]), set(cores[1:] or cores)
+    shape = 200, args.documents, args.bytes
+    workload = {k: v for k, v in vars(args).items() if k not in ("engine_port", "peer_python")}
+    result: dict[str, Any] = {"workload": workload}
+    with ExitStack() as stack:
+        stack.enter_context(on_cores(others))
+        engine = free_port()
+        command = [sys.executable, "-m", "benchmarks.proxy_throughput", "--engine-port", str(engine)]
+        engine_process = stack.enter_context(process(command, engine))
+        root = f"http://127.0.0.1:{engine}"
 
-    planned, passed = (requests(200, args.documents, args.bytes, key, args.seed) for key in ("context_blocks", "other"))
-    engine, proxy = free_port(), free_port()
-    run_it = [sys.executable, "-m", "benchmarks.proxy_throughput", "--engine-port", str(engine)]
-    serve = [sys.executable, "-m", "prefixpilot.cli", "serve", "--engine", f"http://127.0.0.1:{engine}"]
-    arms = {"direct": (engine, planned), "passthrough": (proxy, passed), "planned": (proxy, planned)}
-    result: dict[str, Any] = {"workload": {k: v for k, v in vars(args).items() if k != "engine_port"}}
-    with process(run_it, engine), process([*serve, "--port", str(proxy)], proxy):
-        for name, (port, made) in arms.items():
-            measure(port, made, 1, 1.0)  # warm
-            result[name] = {f"concurrency_{n}": measure(port, made, n, args.seconds) for n in (args.concurrency, 1)}
-    direct = result["direct"]["concurrency_1"]
+        def started(*command: str) -> tuple[int, int]:
+            port = free_port()
+            with on_cores(first):
+                return port, stack.enter_context(process([*command, "--port", str(port)], port))
+
+        serve = (sys.executable, "-m", "prefixpilot.cli", "serve", "--engine", root)
+        planned = requests(*shape, "context_blocks", args.seed)
+        turns = requests(*shape, "context_blocks", args.seed, CONVERSATION)
+        proxy = started(*serve)
+        keeping = started(*serve, "--state-dir", stack.enter_context(tempfile.TemporaryDirectory()))
+        targets = {
+            "direct": Target(engine, engine_process, planned),
+            "passthrough": Target(*proxy, requests(*shape, "other", args.seed)),
+            "planned": Target(*proxy, planned),
+            "ledger": Target(*proxy, turns),
+            "kept": Target(*keeping, turns),
+        }
+        if args.peer_python:
+            peer = started(args.peer_python, *PEER, "--infer-api-url", root)
+            targets["peer"] = Target(*peer, tool_requests(*shape, args.seed))
+        for name, target in targets.items():
+            measure(target, Load(1, 1.0))  # warm
+            result[name] = measured(target, args.concurrency, args.seconds, args.rate)
+    base = result["direct"]["at_rate"]
     result["added_ms"] = {
-        name: {p: round(result[name]["concurrency_1"][p] - direct[p], 3) for p in ("p50_ms", "p99_ms")}
-        for name in ("passthrough", "planned")
+        name: {p: round(result[name]["at_rate"][p] - base[p], 3) for p in ("p50_ms", "p99_ms")}
+        for name in targets
+        if name != "direct"
     }
     save("proxy_throughput", result)
     return 0
+
+
+def measured(target: Target, concurrency: int, seconds: float, rate: float) -> dict[str, dict[str, float]]:
+    return {
+        f"concurrency_{concurrency}": measure(target, Load(concurrency, seconds)),
+        "concurrency_1": measure(target, Load(1, seconds)),
+        "at_rate": measure(target, Load(1, max(seconds, 10.0), rate)),
+    }
 
 
 if __name__ == "__main__":

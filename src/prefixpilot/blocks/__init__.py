@@ -3,4 +3,12 @@
 from prefixpilot.blocks.identity import block_identity, normalize, rendered_text, text_digest
 from prefixpilot.blocks.store import BlockStore, StoredBlock, estimate_tokens
 
-__all__ = ["BlockStore", "StoredBlock", "block_identity", "estimate_tokens", "normalize", "rendered_text", "text_digest"]
+__all__ = [
+    "BlockStore",
+    "StoredBlock",
+    "block_identity",
+    "estimate_tokens",
+    "normalize",
+    "rendered_text",
+    "text_digest",
+]
