@@ -52,6 +52,7 @@ from prefixpilot.proxy.wire.upstream import (
     EngineUnreachableError,
     Upstream,
     chunks,
+    is_complete,
     response_headers,
     response_reason,
 )
@@ -240,7 +241,7 @@ class ProxyApp:
             answer = response_headers(response)
             if forward is not None and forward.plan_header is not None:
                 answer.append((h.PLAN, forward.plan_header))
-            await exchange.start(response.status, answer, response_reason(response))
+            await exchange.start(response.status, answer, response_reason(response), waits=is_complete(response))
             observation = self._observe(forward, response)
             try:
                 await _pass_on(exchange, response, observation, self._conversations)

@@ -28,12 +28,15 @@ class ClientWire(h11.Connection):
     Attributes:
         target: of the request that is being answered, as sent.
         reason: phrase of the answer that comes next; ``None``: the usual one of its status.
+        waits: the head of that answer goes out together with the first piece of its body, which is there already.
         max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
         too_long: the client sent a head longer than the bound.
     """
 
     target: bytes = b""
     reason: bytes | None = None
+    waits: bool = False
+    _head: bytes = b""
     max_head: int | None = None
     too_long: bool = False
 
@@ -51,13 +54,20 @@ class ClientWire(h11.Connection):
         return event
 
     def send(self, event: Any) -> Any:
-        """As h11, with our reason phrase."""
+        """As h11, with our reason phrase; a head that waits comes with what is sent next."""
+        waits, self.waits = self.waits, False
+        data = self._head + (self._sent(event) or b"")
+        self._head = data if waits else b""
+        return b"" if waits else data
+
+    def _sent(self, event: Any) -> bytes | None:
         reason, self.reason = self.reason, None
         if isinstance(event, h11.Response) and reason is not None and reason != event.reason:
             event = h11.Response(
                 status_code=event.status_code, headers=event.headers, http_version=event.http_version, reason=reason
             )
-        return super().send(event)
+        sent: bytes | None = super().send(event)
+        return sent
 
 
 class ClientProtocol(H11Protocol):

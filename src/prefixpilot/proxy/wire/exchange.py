@@ -130,14 +130,20 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def start(self, status: int, headers: RawHeaders, reason: bytes | None = None) -> None:
-        """Send the head of the answer. No request may follow one whose length was given in two ways (RFC 9112, 6.3)."""
+    async def start(
+        self, status: int, headers: RawHeaders, reason: bytes | None = None, *, waits: bool = False
+    ) -> None:
+        """Send the head of the answer; one that ``waits`` goes out with the first piece of the body, in one packet.
+
+        No request may follow one whose length was given in two ways (RFC 9112, 6.3).
+        """
         self.started = True
         self.status = status
         if self._framed_twice:
             headers = [*headers, (b"connection", b"close")]
         if self._wire is not None:
             self._wire.reason = reason
+            self._wire.waits = waits
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
@@ -152,7 +158,7 @@ class Exchange:
         more: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         """Send a whole answer of ours, with ``more`` headers."""
-        await self.start(status, [content_type, (b"content-length", str(len(body)).encode()), *more])
+        await self.start(status, [content_type, (b"content-length", str(len(body)).encode()), *more], waits=True)
         await self.write(body, more=False)
 
     async def empty(self, status: int) -> None:

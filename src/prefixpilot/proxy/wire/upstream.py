@@ -196,6 +196,11 @@ async def chunks(response: EngineResponse) -> AsyncGenerator[bytes, None]:
         raise EngineBrokeOffError(f"the engine broke off: {_reason(error)}") from error
 
 
+def is_complete(response: EngineResponse) -> bool:
+    """Whether the whole body has come with the head."""
+    return response.content.is_eof()
+
+
 def response_headers(response: EngineResponse) -> RawHeaders:
     """The engine's headers but those of its connection, names in lower case as ASGI wants them."""
     return [(key.lower(), value) for key, value in end_to_end(response.raw_headers)]
