@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from hashlib import blake2b
 
 import pytest
 
 from prefixpilot import ContextBlock
-from prefixpilot.blocks import BlockStore, block_identity, estimate_tokens, normalize
+from prefixpilot.blocks import BlockStore, block_identity, estimate_tokens, normalize, rendered_text, text_digest
 from prefixpilot.errors import ConfigError
 
 
@@ -96,3 +98,12 @@ def test_many_blocks_are_interned_as_one_by_one() -> None:
     for _ in range(2):
         assert many.intern_all(blocks) == [one.intern(block) for block in blocks]
     assert len(many) == len(one)
+
+
+def test_the_digest_of_a_text_is_kept_and_is_that_of_what_is_rendered() -> None:
+    for block in (ContextBlock("Rome."), ContextBlock("Rome.", title="A\nB"), ContextBlock("\ud800", id=1)):
+        rendered = rendered_text(block).encode("utf-8", "surrogatepass")
+        assert text_digest(block) == blake2b(rendered, digest_size=16).digest()
+        assert text_digest(block) is text_digest(block)
+        assert block_identity(block) == f"text:{text_digest(block).hex()}"
+        assert block == replace(block) and "digest" not in repr(block)

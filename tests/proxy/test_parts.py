@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import doctest
 import gzip
+import io
 import json
+import logging
+import threading
 import zlib
 from typing import Any
 from urllib.parse import unquote
 
+import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +23,14 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.content import Usage
+from prefixpilot.proxy.guard import guarded
+from prefixpilot.proxy.logs import BackgroundHandler
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import HEAD_CHARS, Likeness, Reply, Said
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.wire import sse
+from prefixpilot.proxy.wire.client import ClientWire
 from prefixpilot.proxy.wire.sse import EventParser
 
 from .support import Desk, assistant, chat, said_in, user
@@ -291,3 +298,58 @@ def test_recent_plans_are_bounded_in_bytes() -> None:
 def test_labels_are_where_the_header_says_whatever_the_id() -> None:
     header = json.loads(plan_header(report("\xe9/?", *("i" for _ in range(900)))))
     assert unquote(header["labels_at"].removeprefix("/plans/"), encoding="latin-1") == "\xe9/?"
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}, None])
+@pytest.mark.parametrize("spaced", [True, False])
+def test_a_stream_whose_reply_nobody_wants_is_counted_all_the_same(usage: dict[str, Any] | None, spaced: bool) -> None:
+    documents = [delta(role="assistant"), delta(content='no "usage": 1'), delta(content="x") | {"usage": None}]
+    documents += [{"choices": [], "usage": usage}, {"error": {"message": "late"}}, {"usage": {"prompt_tokens": 1}}]
+    separators = (", ", " : ") if spaced else (",", ":")
+    stream = b"".join(b"data: %b\n\n" % json.dumps(each, separators=separators).encode() for each in documents)
+    seen = []
+    for wanted in (True, False):
+        answer = AnswerObserver(200, "text/event-stream")
+        if not wanted:
+            answer.without_reply()
+        for start in range(0, len(stream), 7):
+            answer.feed(stream[start : start + 7])
+        answer.finish()
+        seen.append((answer.started, answer.usage))
+    assert seen[0] == seen[1] == (True, None if usage is None else Usage(9, 4))
+
+
+def test_a_head_that_waits_goes_out_with_what_comes_next() -> None:
+    wire = ClientWire(h11.SERVER)
+    wire.receive_data(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    wire.next_event()
+    wire.next_event()
+    wire.waits, wire.reason = True, b"Fine"
+    assert wire.send(h11.Response(status_code=200, headers=[(b"content-length", b"2")])) == b""
+    assert wire.send(h11.Data(data=b"ok")) == b"HTTP/1.1 200 Fine\r\ncontent-length: 2\r\n\r\nok"
+    assert wire.send(h11.EndOfMessage()) == b""
+
+
+def test_log_lines_are_written_in_order_and_to_the_last() -> None:
+    stream = io.StringIO()
+    handler = BackgroundHandler(stream)
+    for number in range(500):
+        handler.emit(logging.LogRecord("x", logging.INFO, "", 0, "%d", (number,), None))
+    handler.close()
+    assert stream.getvalue().splitlines() == [str(number) for number in range(500)]
+
+
+def test_methods_behind_the_lock_are_kept_and_attributes_are_not() -> None:
+    class Counter:
+        count = 0
+
+        def add(self) -> int:
+            self.count += 1
+            return self.count
+
+    target = Counter()
+    held = guarded(target, threading.RLock())
+    assert (held.add(), held.add(), held.count) == (1, 2, 2)
+    assert held.add is held.add
+    target.count = 7
+    assert held.count == 7

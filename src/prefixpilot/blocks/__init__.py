@@ -1,6 +1,6 @@
 """Context blocks: what makes two of them the same, and a bounded store of what is known of each."""
 
-from prefixpilot.blocks.identity import block_identity, normalize, rendered_text, text_digest
+from prefixpilot.blocks.identity import block_identity, normalize, rendered_parts, rendered_text, text_digest
 from prefixpilot.blocks.store import BlockStore, StoredBlock, estimate_tokens
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "block_identity",
     "estimate_tokens",
     "normalize",
+    "rendered_parts",
     "rendered_text",
     "text_digest",
 ]

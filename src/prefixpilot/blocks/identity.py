@@ -11,10 +11,14 @@ from prefixpilot.core import BlockId, ContextBlock
 _DIGEST_BYTES = 16
 
 
+def rendered_parts(block: ContextBlock) -> tuple[str, str]:
+    """What stands behind the block's label in a prompt: a line break, or a space, the title and that; and the text."""
+    return "\n" if block.title is None else f" {block.title}\n", block.text or ""
+
+
 def rendered_text(block: ContextBlock) -> str:
-    """What stands behind the block's label in a prompt: a line break and the text, or a space, the title and that."""
-    text = f"\n{block.text or ''}"
-    return text if block.title is None else f" {block.title}{text}"
+    """Both :func:`rendered_parts`."""
+    return "".join(rendered_parts(block))
 
 
 def normalize(text: str, normalization: Normalization) -> str:
@@ -45,10 +49,13 @@ def block_identity(block: ContextBlock, normalization: Normalization = "none") -
 def text_digest(block: ContextBlock) -> bytes:
     """16 bytes over the rendered text, equal in every process; kept on the block. O(bytes) once."""
     if block._digest is None:
-        object.__setattr__(block, "_digest", _digest(rendered_text(block)))
+        object.__setattr__(block, "_digest", _digest(*rendered_parts(block)))
     assert block._digest is not None
     return block._digest
 
 
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+def _digest(*parts: str) -> bytes:
+    hashed = blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        hashed.update(part.encode("utf-8", "surrogatepass"))
+    return hashed.digest()

@@ -80,7 +80,7 @@ def edited(layout: Layout, place: Element, edits: Iterable[Edit]) -> str:
     Raises:
         InvalidInputError: an edit names what is not there or what is of another kind, or contradicts another one.
     """
-    return _Writer(layout).value(*place, _tree(edits), ())
+    return "".join(_Writer(layout).value(*place, _tree(edits), ()))
 
 
 def _tree(edits: Iterable[Edit]) -> _Node:
@@ -117,7 +117,8 @@ class _Writer:
         self._layout = layout
         self._text = layout.text
 
-    def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> str:
+    def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
+        """In pieces, which are joined once: a long text is not copied at each level."""
         of_array = node.order is not None or node.inserted
         of_object = node.members or node.removed
         kind = self._text[start]
@@ -128,17 +129,22 @@ class _Writer:
             return self._string(start, end, node.text)
         _check(kind in "[{" or not node.children, pointer, "holds no values")
         if kind == "{":
-            return "".join(self._object(start, end, node, pointer))
-        return "".join(self._array(start, end, node, pointer)) if kind == "[" else self._text[start:end]
+            return self._object(start, end, node, pointer)
+        return self._array(start, end, node, pointer) if kind == "[" else iter((self._text[start:end],))
 
-    def _string(self, start: int, end: int, new: str) -> str:
+    def _string(self, start: int, end: int, new: str) -> Iterator[str]:
         written = self._text[start + 1 : end - 1]
         old = json.loads(f'"{written}"', strict=True)
+        yield '"'
         if new.endswith(old):
-            return f'"{_characters(new[: len(new) - len(old)], written)}{written}"'
-        if new.startswith(old):
-            return f'"{written}{_characters(new[len(old) :], written)}"'
-        return f'"{_characters(new, written)}"'
+            yield _characters(new[: len(new) - len(old)], written)
+            yield written
+        elif new.startswith(old):
+            yield written
+            yield _characters(new[len(old) :], written)
+        else:
+            yield _characters(new, written)
+        yield '"'
 
     def _object(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
         members = self._layout.members(start)
@@ -158,7 +164,7 @@ class _Writer:
             elif member.key in node.members:
                 yield _json(node.members[member.key])
             else:
-                yield self._inner(member.value_start, member.end, node, member.key, pointer)
+                yield from self._inner(member.value_start, member.end, node, member.key, pointer)
         for key in node.members:
             if key not in last:
                 yield f"{'' if none_yet else ', '}{_json(key)}: {_json(node.members[key])}"
@@ -185,14 +191,14 @@ class _Writer:
             if place:
                 yield self._text[elements[place - 1].end : elements[place].start]
             yield from (f"{_json(value)}, " for value in node.inserted.get(place, ()))
-            yield self._inner(*elements[source], node, source, pointer)
+            yield from self._inner(*elements[source], node, source, pointer)
         for place, value in enumerate(node.inserted.get(count, ()), count):
             yield f"{', ' if place else ''}{_json(value)}"
         yield self._text[elements[-1].end if elements else end - 1 : end]
 
-    def _inner(self, start: int, end: int, node: _Node, step: str | int, pointer: Pointer) -> str:
+    def _inner(self, start: int, end: int, node: _Node, step: str | int, pointer: Pointer) -> Iterable[str]:
         child = node.children.get(step)
-        return self._text[start:end] if child is None else self.value(start, end, child, (*pointer, step))
+        return (self._text[start:end],) if child is None else self.value(start, end, child, (*pointer, step))
 
 
 def _characters(new: str, written: str) -> str:

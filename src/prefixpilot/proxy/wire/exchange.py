@@ -103,13 +103,14 @@ class Exchange:
 
     async def read_up_to(self, max_bytes: int) -> tuple[bytes, AsyncIterator[bytes] | None]:
         """The body, or as much of it as passes the bound, and what then is still to come. Raises as ``read``."""
-        body = bytearray()
+        pieces, size = list[bytes](), 0
         stream = self.stream()
         async for data in stream:
-            body += data
-            if len(body) > max_bytes:
-                return bytes(body), stream
-        return bytes(body), None
+            pieces.append(data)
+            size += len(data)
+            if size > max_bytes:
+                return b"".join(pieces), stream
+        return b"".join(pieces), None  # a single piece is not copied
 
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work``; if the client goes away first, cancel it and raise ClientGoneError."""
