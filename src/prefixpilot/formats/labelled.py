@@ -15,7 +15,8 @@ _META: Final = r"[A-Za-z_][\w .-]*: [^\n]*\n"
 LLAMAINDEX_TEXT_QA: Final = Shape(
     name="llamaindex_text_qa",
     starts=(),
-    probes=("-" * 21,),
+    behind=("\n\n", "-" * 21 + "\n"),
+    probes=("\n" + "-" * 21 + "\n",),
     head=re.compile(rf"(?:(?<=\n\n)|(?<=-{{21}}\n))(?P<keys>(?P<label>{_META})(?:{_META})*+)\n"),
     joint="\n\n",
     front=re.compile(r"(?m)^-{21}\n\Z"),
@@ -25,7 +26,7 @@ LLAMAINDEX_TEXT_QA: Final = Shape(
 LLAMAINDEX_CITATION: Final = Shape(
     name="llamaindex_citation",
     starts=("Source ",),
-    probes=("------\n",),
+    probes=("\n------\n",),
     head=re.compile(r"(?m)^(?P<label>Source (?P<number>\d+)):\n"),
     joint="\n\n",
     front=re.compile(r"(?m)^-{6}\n\Z"),
@@ -76,7 +77,7 @@ VERBA: Final = Shape(
     starts=("Document Title: ",),
     head=re.compile(
         r"(?<!\S)Document Title: (?P<label>[^\n]{0,300})\nDocument Metadata: [^\n]*\n"
-        r"(?:Chunk: \d+\n)?(?:High Relevancy: [\d.]+\n)?"
+        r"(?:Chunk: \d+\n)?(?:High Relevancy: (?P<score>\d+(?:\.\d*)?)\n)?"
     ),
     joint="\n\n\n",
     front=ANYWHERE,
@@ -100,6 +101,7 @@ _FRONT: Final = re.compile(
     rf"(?im)^(?:[^\n:]{{0,80}}\b{_WORDS}\b[^\n:]{{0,60}}:[ \t]*\n{{1,2}}\Z"
     r"|<?(?P<frame>(?<=<)\w+(?=>)|-{3,}|={3,}|\"\"\")>?\n\Z)"
 )
+_FRONT_ENDS: Final = ':>-="'
 _BACK: Final = re.compile(r"\n(?:</)?(?P<frame>(?<=</)\w+(?=>)|-{3,}|={3,}|\"\"\")>?[ \t]*(?=\n|\Z)")
 _NUMBERED: Final = (
     r"(?m)^(?P<label>(?P<alike>\[|(?:#{1,4} |\*\*)?"
@@ -113,6 +115,7 @@ NUMBERED_BLOCKS: Final = Shape(
     head=re.compile(_NUMBERED),
     joint="\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=_BACK,
     numbers="sequence",
     ranked=True,
@@ -132,6 +135,7 @@ HEADED_BLOCKS: Final = Shape(
     head=re.compile(rf"(?m)^(?<!---\n\n){_HEADER}"),
     joint="\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=_BACK,
     repeats="keep-label",
 )
@@ -144,6 +148,7 @@ RULED_BLOCKS: Final = Shape(
     head=re.compile(rf"(?m)^{_HEADER}"),
     joint="\n\n---\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=re.compile(r"\n</(?P<frame>\w+)>"),
     repeats="keep-label",
 )

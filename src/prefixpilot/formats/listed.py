@@ -12,7 +12,7 @@ _BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
 OPEN_WEBUI_MEMORY: Final = Shape(
     name="open_webui_memory",
     starts=(),
-    probes=("User Context:",),
+    probes=("\nUser Context:",),
     head=re.compile(r"(?m)^(?P<label>(?P<number>\d+)\. \[[\d-]{10}\]) "),
     joint="\n",
     front=re.compile(r"(?m)^User Context:[ \t]*\n\Z"),
@@ -32,6 +32,7 @@ MEM0: Final = Shape(
         r"(?im)^(?:#{1,4} |\*\*)?(?:(?:the |this )?(?:user(?:'s)?|relevant|long-term|saved|stored|retrieved|known) )*"
         r"(?:memories|facts)(?:/facts)?(?: about the user)?:(?:\*\*)?[ \t]*\n\Z"
     ),
+    front_ends=":*",
     stop=_BLANK_LINE,
     lines=True,
 )
@@ -39,7 +40,7 @@ MEM0: Final = Shape(
 GRAPHRAG_LOCAL: Final = Shape(
     name="graphrag_local",
     starts=(),
-    probes=("-----Sources-----",),
+    probes=("\n-----Sources-----",),
     head=re.compile(r"(?m)^(?P<number>\d+)\|"),
     joint="\n",
     front=re.compile(r"(?m)^-----Sources-----\nid\|text\n\Z"),

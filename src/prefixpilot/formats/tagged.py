@@ -23,6 +23,7 @@ OPEN_WEBUI_RAG: Final = Shape(
     front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     lone=True,
+    ranked=True,
     repeats="keep-label",
 )
 
@@ -38,6 +39,7 @@ ANTHROPIC_DOCUMENTS_XML: Final = Shape(
     back=_LINE_ENDS,
     inner=_CHILD,
     lone=True,
+    ranked=True,
     repeats="keep-label",
 )
 
@@ -108,6 +110,7 @@ TAGGED: Final = Shape(
     closing=re.compile(r"</(?P<key>doc|document|source|passage|snippet|article|memory|context_item|file)>"),
     back=_LINE_ENDS,
     inner=_CHILD,
+    ranked=True,
     repeats="keep-label",
 )
 """Documents between tags, as many applications write them: ``<document id="3" title="...">...</document>``.

@@ -8,13 +8,15 @@ texts, so no order of theirs makes two prompts begin alike, and with nothing but
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Recogniser, Region, Unit
+from prefixpilot.formats.heads import line_starts, places
+from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.pieces import Span
 
 
@@ -35,12 +37,14 @@ class WeakShape:
         roles: whose strings it is looked for in.
         stretch: where the texts stand; ``None`` if the frame of the format is not there, or there more than once.
         framed: the frame marks both ends of the stretch.
+        marks: see :data:`prefixpilot.formats.marks.MarkGroups`.
     """
 
     name: str
     roles: tuple[Role, ...]
     stretch: Callable[[str], Stretch | None]
     framed: bool
+    marks: MarkGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,16 @@ class WeakRecogniser:
     def name(self) -> str:
         """Of the format."""
         return self.shape.name
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Whose strings it is looked for in."""
+        return self.shape.roles
+
+    @property
+    def marks(self) -> MarkGroups:
+        """Without which it finds nothing."""
+        return self.shape.marks
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length). All units movable, of whole texts."""
@@ -110,10 +124,10 @@ def _cut(text: str, stretch: Stretch) -> list[Span]:
     return [*spans, Span(at, stretch.end)]
 
 
-_QUESTION: Final = re.compile(r"(?:^|\n)Question: [^\n]*\nContext: ")
+_QUESTION: Final = re.compile(r"Question: [^\n]*\nContext: ")
+_INDENT: Final = 64
 _ANSWER: Final = re.compile(r"\nAnswer:\s*\Z")
-_DOCUMENTS: Final = re.compile(r"(?:^|\n)[ \t]*Documents:(?P<joint>\s+)")
-_NEXT_QUESTION: Final = re.compile(r"\n[ \t]*Question:")
+_DOCUMENTS: Final = re.compile(r"Documents:(?P<joint>\s+)")
 
 
 def _paragraphs(text: str) -> Stretch:
@@ -122,7 +136,8 @@ def _paragraphs(text: str) -> Stretch:
 
 def _rag_prompt(text: str) -> Stretch | None:
     """Between ``Context:`` and ``Answer:``."""
-    heads, answer = list(_QUESTION.finditer(text)), _ANSWER.search(text, max(0, text.rfind("\nAnswer:")))
+    heads = [head for at in line_starts("Question: ", text) if (head := _QUESTION.match(text, at))]
+    answer = _ANSWER.search(text, max(0, text.rfind("\nAnswer:")))
     if len(heads) != 1 or answer is None or answer.start() <= heads[0].end():
         return None
     return Stretch(heads[0].end(), _stripped(text, heads[0].end(), answer.start()), "\n\n")
@@ -131,10 +146,20 @@ def _rag_prompt(text: str) -> Stretch | None:
 def _documents(text: str) -> Stretch | None:
     """Between ``Documents:`` and ``Question:``. The white space that the template puts in front of the first text is
     what it puts in front of each."""
-    heads, ends = list(_DOCUMENTS.finditer(text)), list(_NEXT_QUESTION.finditer(text))
-    if len(heads) != 1 or len(ends) != 1 or "\n" not in heads[0]["joint"] or ends[0].start() <= heads[0].end():
+    heads = [head for at, _ in _indented("Documents:", text) if (head := _DOCUMENTS.match(text, at))]
+    ends = [line - 1 for _, line in _indented("Question:", text) if line]
+    if len(heads) != 1 or len(ends) != 1 or "\n" not in heads[0]["joint"] or ends[0] <= heads[0].end():
         return None
-    return Stretch(heads[0].end(), _stripped(text, heads[0].end(), ends[0].start()), heads[0]["joint"])
+    return Stretch(heads[0].end(), _stripped(text, heads[0].end(), ends[0]), heads[0]["joint"])
+
+
+def _indented(word: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where ``word`` stands with nothing but blanks in front of it in its line, and where that line begins. O(length):
+    no more than :data:`_INDENT` characters are looked at."""
+    for at in places(word, text):
+        line = text.rfind("\n", max(0, at - _INDENT), at) + 1
+        if (line or at < _INDENT) and not text[line:at].strip(" \t"):
+            yield at, line
 
 
 def _context_tag(text: str) -> Stretch | None:
@@ -150,10 +175,18 @@ def _stripped(text: str, start: int, end: int) -> int:
     return start + len(text[start:end].rstrip())
 
 
-STUFF: Final = WeakShape("langchain_stuff", ("system",), _paragraphs, framed=False)
-RAG_PROMPT: Final = WeakShape("langchain_hub_rag_prompt", ("user", "system"), _rag_prompt, framed=True)
-PROMPT_BUILDER: Final = WeakShape("haystack_prompt_builder", ("user", "system"), _documents, framed=True)
-DIFY: Final = WeakShape("dify", ("system",), _context_tag, framed=True)
+STUFF: Final = WeakShape("langchain_stuff", ("system",), _paragraphs, framed=False, marks=(("\n\n",),))
+RAG_PROMPT: Final = WeakShape(
+    "langchain_hub_rag_prompt",
+    ("user", "system"),
+    _rag_prompt,
+    framed=True,
+    marks=(("\nContext: ",), ("\nQuestion: ",), ("\nAnswer:",)),
+)
+PROMPT_BUILDER: Final = WeakShape(
+    "haystack_prompt_builder", ("user", "system"), _documents, framed=True, marks=(("Documents:",), ("Question:",))
+)
+DIFY: Final = WeakShape("dify", ("system",), _context_tag, framed=True, marks=(("<context>\n",), ("\n</context>",)))
 
 WEAK: Final[tuple[WeakRecogniser, ...]] = tuple(
     WeakRecogniser(shape) for shape in (RAG_PROMPT, PROMPT_BUILDER, DIFY, STUFF)
