@@ -28,6 +28,7 @@ _BARE_NAMES: Final = frozenset({"Makefile", "Dockerfile", "LICENSE", "Containerf
 AIDER_TAGS: Final = Shape(
     name="aider",
     starts=(),
+    behind=("\n",),
     probes=("\n<source>\n", "\n<code>\n", "\n<pre>\n", "\n<codeblock>\n", "\n<sourcecode>\n"),
     head=re.compile(r"(?m)^(?P<label>[^\s`<>:]+)\n<(?P<key>source|code|pre|codeblock|sourcecode)>\n"),
     closing=re.compile(r"(?m)^</(?P<key>source|code|pre|codeblock|sourcecode)>$"),

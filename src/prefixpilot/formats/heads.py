@@ -11,6 +11,8 @@ from prefixpilot.formats.shape import Shape
 
 _ATTRIBUTE: Final = re.compile(r"([\w:.-]+)=")
 _HEADER_KEY: Final = re.compile(r"(?m)^([^:\n]*):")
+_FEW: Final = 4
+_SCARCE: Final = 1024
 _NUMBER: Final = re.compile(r"""\s(?:index|id|number|rank)=["'](\d{1,9})["']""")
 
 
@@ -25,9 +27,31 @@ def heads_of(shape: Shape, text: str) -> list[re.Match[str]]:
 
 def _where(shape: Shape, text: str) -> list[int]:
     """Where heads may stand, rising."""
-    if shape.starts:
-        return sorted({place for start in shape.starts for place in places(start, text)})
-    return sorted({0, *(place + len(mark) for mark in shape.behind for place in places(mark, text))})
+    if not shape.behind:
+        return _begun(shape.starts, text)
+    starts, few = shape.starts or ("",), len(shape.behind) * len(shape.starts) <= _FEW
+    lead = starts if few else ("",)
+    found = {place + len(mark) for mark in shape.behind for start in lead for place in places(mark + start, text)}
+    return sorted(place for place in {0, *found} if text.startswith(starts, place))
+
+
+def _begun(starts: tuple[str, ...], text: str) -> list[int]:
+    """Where one of ``starts`` stands, rising: one pass over a first character that all have, if it is scarce."""
+    first = starts[0][:1]
+    if len(starts) > 1 and all(start.startswith(first) for start in starts) and text.count(first) <= _SCARCE:
+        return [place for place in places(first, text) if text.startswith(starts, place)]
+    return sorted({place for start in starts for place in places(start, text)})
+
+
+def closings_of(shape: Shape, text: str) -> list[re.Match[str]]:
+    """All closing marks, in order, not overlapping. O(length)."""
+    if shape.closing is None or not shape.closes:
+        return all_of(shape.closing, text)
+    found: list[re.Match[str]] = []
+    for place in places(shape.closes, text):
+        mark = shape.closing.match(text, place) or shape.closing.match(text, place + len(shape.closes))
+        found += [mark] if mark is not None and (not found or mark.start() >= found[-1].end()) else []
+    return found
 
 
 def places(word: str, text: str) -> Iterator[int]:

@@ -64,7 +64,7 @@ class JsonRecogniser:
     marks: MarkGroups = field(init=False)
 
     def __post_init__(self) -> None:
-        names = sorted(self.shape.needs) + [self.shape.array or ""]
+        names = [*sorted(self.shape.needs), self.shape.array or ""]
         object.__setattr__(self, "name", self.shape.name)
         object.__setattr__(self, "marks", (("{",), *((f'"{name}"',) for name in names if name)))
 

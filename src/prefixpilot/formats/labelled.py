@@ -26,6 +26,7 @@ LLAMAINDEX_TEXT_QA: Final = Shape(
 LLAMAINDEX_CITATION: Final = Shape(
     name="llamaindex_citation",
     starts=("Source ",),
+    behind=("\n",),
     probes=("\n------\n",),
     head=re.compile(r"(?m)^(?P<label>Source (?P<number>\d+)):\n"),
     joint="\n\n",
@@ -39,6 +40,7 @@ LLAMAINDEX_CITATION: Final = Shape(
 RAGFLOW: Final = Shape(
     name="ragflow",
     starts=("ID: ",),
+    behind=("\n",),
     probes=("└── Content:",),
     head=re.compile(r"(?m)^(?P<label>ID: (?P<number>\d+))\n(?:├── [^\n]*\n)++└── Content:\n"),
     joint="\n\n------\n\n\n",
@@ -52,8 +54,10 @@ RAGFLOW: Final = Shape(
 ANYTHINGLLM: Final = Shape(
     name="anythingllm",
     starts=("[CONTEXT ",),
+    behind=("\n",),
     head=re.compile(r"(?m)^\[(?P<label>CONTEXT (?P<key>(?P<number>\d+)))\]:\n"),
     closing=re.compile(r"\[END CONTEXT (?P<key>\d+)\]"),
+    closes="[END CONTEXT ",
     back=re.compile(r"[ \t]*(?:\n|\Z)"),
     numbers="sequence",
     lone=True,
@@ -90,6 +94,7 @@ KOTAEMON: Final = Shape(
     starts=("<br><b>",),
     head=re.compile(r"<br><b>(?:Content|Table|Figure|Chatbot scenario) from (?P<label>[^<\n]*)</b>"),
     closing=re.compile(r"\n<br>"),
+    closes="\n<br>",
     front=ANYWHERE,
     lone=True,
 )
@@ -103,15 +108,17 @@ _FRONT: Final = re.compile(
 )
 _FRONT_ENDS: Final = ':>-="'
 _BACK: Final = re.compile(r"\n(?:</)?(?P<frame>(?<=</)\w+(?=>)|-{3,}|={3,}|\"\"\")>?[ \t]*(?=\n|\Z)")
+_NUMBERED_WORDS: Final = ("Document", "Doc", "Passage", "Source", "Context", "Snippet", "Excerpt", "Article")
 _NUMBERED: Final = (
     r"(?m)^(?P<label>(?P<alike>\[|(?:#{1,4} |\*\*)?"
-    r"(?:Document|Doc|Passage|Source|Context|Snippet|Excerpt|Article)[ \[#]{1,2})"
+    rf"(?:{'|'.join(_NUMBERED_WORDS)})[ \[#]{{1,2}})"
     r"(?P<number>\d+)(?:\]|(?=[:.(\s*])))"
 )
 
 NUMBERED_BLOCKS: Final = Shape(
     name="numbered_blocks",
-    starts=("[", "Doc", "Passage ", "Source ", "Context ", "Snippet ", "Excerpt ", "Article ", "#", "**"),
+    starts=("[", *(lead + word for lead in ("", "# ", "## ", "### ", "#### ", "**") for word in _NUMBERED_WORDS)),
+    behind=("\n",),
     head=re.compile(_NUMBERED),
     joint="\n\n",
     front=_FRONT,
@@ -132,6 +139,7 @@ _HEADER: Final = (
 HEADED_BLOCKS: Final = Shape(
     name="headed_blocks",
     starts=_HEADER_STARTS,
+    behind=("\n",),
     head=re.compile(rf"(?m)^(?<!---\n\n){_HEADER}"),
     joint="\n\n",
     front=_FRONT,
@@ -144,6 +152,7 @@ HEADED_BLOCKS: Final = Shape(
 RULED_BLOCKS: Final = Shape(
     name="ruled_blocks",
     starts=_HEADER_STARTS,
+    behind=("\n",),
     probes=("\n---\n",),
     head=re.compile(rf"(?m)^{_HEADER}"),
     joint="\n\n---\n\n",

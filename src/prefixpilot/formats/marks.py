@@ -20,9 +20,9 @@ also the beginning of the string."""
 _RARE: Final = frozenset("<>[]{}`|#*└")
 """Characters that hardly any prose holds."""
 
-_OPENINGS: Final = "\n<"
+_OPENINGS: Final = frozenset("\n<[")
 _OPENING_LENGTH: Final = 3
-_DENSE: Final = 16
+_MOST_OPENINGS: Final = 4096
 
 
 class _Plan(NamedTuple):
@@ -68,7 +68,10 @@ class Marks:
         if plan.rare and not self._has_character(plan.rare):
             return False
         openings = self._opened(plan.first) if plan.opening else None
-        return openings is None or plan.opening in openings
+        if openings is None or plan.opening in openings:
+            return True
+        short = len(plan.opening) < _OPENING_LENGTH
+        return short and any(opening.startswith(plan.opening) for opening in openings)
 
     def _has_character(self, character: str) -> bool:
         known = self._known.get(character)
@@ -79,9 +82,9 @@ class Marks:
     def _opened(self, first: str) -> frozenset[str] | None:
         """The characters that stand behind each ``first``; ``None`` where there are so many that it does not pay."""
         if first not in self._openings:
-            dense = self._text.count(first) * _DENSE > len(self._text) + 64 * _DENSE
-            pieces = () if dense else self._text.split(first)
-            self._openings[first] = None if dense else frozenset([piece[:_OPENING_LENGTH] for piece in pieces])
+            pieces = self._text.split(first, _MOST_OPENINGS)
+            openings = frozenset([piece[:_OPENING_LENGTH] for piece in pieces])
+            self._openings[first] = openings if len(pieces) <= _MOST_OPENINGS else None
         return self._openings[first]
 
 
@@ -102,5 +105,5 @@ def asked(segment: Segment, recognisers: Iterable[Recogniser]) -> Iterator[Recog
 def _plan(mark: str) -> _Plan:
     first = mark[:1] if mark[:1] in _OPENINGS else ""
     rest = mark.lstrip(first)[:_OPENING_LENGTH] if first else ""
-    opening = rest if len(rest) == _OPENING_LENGTH and first not in rest else ""
+    opening = "" if first and first in rest else rest
     return _Plan(next((character for character in mark if character in _RARE), ""), first, opening)

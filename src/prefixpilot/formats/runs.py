@@ -26,7 +26,17 @@ from typing import ClassVar, Final, NamedTuple
 
 from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Literals, Region, Unit
-from prefixpilot.formats.heads import all_of, decoded, group, heads_of, manner, number_of, same_key, score_of
+from prefixpilot.formats.heads import (
+    all_of,
+    closings_of,
+    decoded,
+    group,
+    heads_of,
+    manner,
+    number_of,
+    same_key,
+    score_of,
+)
 from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.formats.shape import Shape
 from prefixpilot.pieces import Span
@@ -87,7 +97,7 @@ class _Scan:
         self.shape = shape
         self.text = text
         self.heads = heads_of(shape, text)
-        self.closings = all_of(shape.closing, text) if self.heads else []
+        self.closings = closings_of(shape, text) if self.heads else []
         self._closing_at = {mark.end(): mark for mark in self.closings}
         self._stops = all_of(shape.stop, text) if self.heads else []
         self._headings = all_of(shape.heading, text) if self.heads else []
@@ -157,12 +167,11 @@ class _Scan:
             head = self.heads[index]
             if head.start() >= limit:
                 break
-            alike = manner(head) == written
-            if alike and self._empty(unit.head, head):
+            if self._empty(unit.head, head) and manner(head) == written:
                 return _Walk([], index, whole=False)
             end = self._joined(unit.head, head)
             closed = unit.closed_at(head.start())
-            if end is None or not closed or not alike:
+            if end is None or not closed or manner(head) != written:
                 if self.closings and closed and self._may_begin(head):
                     break
                 unit.quotes(head)

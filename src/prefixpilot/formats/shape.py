@@ -24,12 +24,13 @@ class Shape:
     Attributes:
         name: of the format.
         starts: every head begins with one of these: where to look for heads.
-        behind: where ``starts`` is empty: every head stands right behind one of these, or at the beginning.
+        behind: every head stands right behind one of these, or at the beginning. Empty: anywhere.
         probes: a text with none of these holds no such run. A newline in front also is the beginning of a text.
         head: of a unit, up to where its content begins. Groups, all optional: ``label`` (words that name the unit),
             ``number``, ``key`` (the closing mark must have the same), ``alike`` (equal in all units of a run),
             ``attributes`` and ``keys`` (of a tag, of header lines: their names are equal in all units of a run).
         closing: what ends a unit; without it the joint does.
+        closes: a literal that every closing mark begins with, or stands right behind. Empty: none is known.
         joint: the exact text between two units that have no closing mark. Between others stands white space, the
             same in a whole run.
         front: what must stand in front of the first head; tried on the last lines there, so it ends in
@@ -54,9 +55,10 @@ class Shape:
     name: str
     starts: tuple[str, ...]
     head: re.Pattern[str]
-    behind: tuple[str, ...] = ("\n",)
+    behind: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
     closing: re.Pattern[str] | None = None
+    closes: str = "</"
     joint: str = "\n\n"
     front: re.Pattern[str] = LINE_START
     front_ends: str = ""
@@ -77,4 +79,4 @@ class Shape:
         """See :data:`prefixpilot.formats.marks.MarkGroups`."""
         joined = self.closing is None and not self.lone
         starts = tuple(self.joint + start for start in self.starts) if joined else self.starts
-        return tuple(group for group in (self.probes, starts) if group)
+        return tuple(group for group in (starts, self.probes) if group)

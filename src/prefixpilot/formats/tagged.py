@@ -72,6 +72,7 @@ LIBRECHAT_RAG_CONTEXT: Final = Shape(
     starts=("<contextItem>",),
     head=re.compile(r"<contextItem>(?=\s*<!\[CDATA\[)"),
     closing=re.compile(r"(?<=\]\]>)\s*</contextItem>"),
+    closes="]]>",
     front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     inner=re.compile(r"<!\[CDATA\["),
@@ -84,6 +85,7 @@ LIBRECHAT_FULL_CONTEXT: Final = Shape(
     starts=("<file>",),
     head=re.compile(r"<file>\s*<filename>(?P<label>[^<\n]*)</filename>\s*<context>(?!\s*<contextItem>)"),
     closing=re.compile(r"</context>\s*</file>"),
+    closes="</context>",
     back=_LINE_ENDS,
     lone=True,
 )
@@ -91,6 +93,7 @@ LIBRECHAT_FULL_CONTEXT: Final = Shape(
 LETTA: Final = Shape(
     name="letta",
     starts=("<",),
+    behind=("\n",),
     probes=("<memory_blocks>",),
     head=re.compile(r"(?m)^<(?P<key>(?P<label>[\w.-]+))>\n(?=<description>\n)"),
     closing=re.compile(r"</(?P<key>[\w.-]+)>"),

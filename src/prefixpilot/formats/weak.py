@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from prefixpilot.apis.base import Role, Segment
@@ -70,27 +70,27 @@ class WeakRecogniser:
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length). All units movable, of whole texts."""
-        spans = self._spans(segment)
-        joints = edges.joints(self.name, _texts(segment, spans), self.shape.framed)
-        if len(joints) < 3:
+        stretch = self._stretch(segment)
+        texts = _texts(segment, stretch)
+        joints = edges.joints(self.name, texts, self.shape.framed)
+        if stretch is None or len(joints) < 3:
             return ()
+        spans = _spans(stretch, texts)
         whole = [Span(spans[first].start, spans[behind - 1].end) for first, behind in pairwise(joints)]
         units = tuple(Unit(span, span, segment.text[span.start : span.end]) for span in whole)
         return (Region(self.name, units, True, False, "safe"),)
 
     def learn(self, segment: Segment, edges: Learner) -> None:
         """Has ``edges`` remember how texts stand in this string. O(length)."""
-        spans = self._spans(segment)
-        if spans:
-            edges.observe(self.name, _texts(segment, spans), self.shape.framed)
+        texts = _texts(segment, self._stretch(segment))
+        if texts:
+            edges.observe(self.name, texts, self.shape.framed)
 
-    def _spans(self, segment: Segment) -> list[Span]:
-        """Every text between two joints; none where the format cannot be."""
+    def _stretch(self, segment: Segment) -> Stretch | None:
+        """Where texts stand; ``None`` where the format cannot be."""
         if segment.sealed or segment.role not in self.shape.roles:
-            return []
-        stretch = self.shape.stretch(segment.text)
-        spans = _cut(segment.text, stretch) if stretch else []
-        return spans if len(spans) > 1 else []
+            return None
+        return self.shape.stretch(segment.text)
 
 
 class Learner(Protocol):
@@ -110,18 +110,16 @@ def learn(segments: Iterable[Segment], recognisers: Iterable[Recogniser], edges:
             recogniser.learn(segment, edges)
 
 
-def _texts(segment: Segment, spans: Sequence[Span]) -> list[str]:
-    return [segment.text[span.start : span.end] for span in spans]
+def _texts(segment: Segment, stretch: Stretch | None) -> list[str]:
+    """What stands between the joints of a stretch; nothing if that is less than two texts."""
+    texts = segment.text[stretch.start : stretch.end].split(stretch.joint) if stretch else []
+    return texts if len(texts) > 1 else []
 
 
-def _cut(text: str, stretch: Stretch) -> list[Span]:
-    """The texts of a stretch."""
-    spans: list[Span] = []
-    at = stretch.start
-    while (joint := text.find(stretch.joint, at, stretch.end)) >= 0:
-        spans.append(Span(at, joint))
-        at = joint + len(stretch.joint)
-    return [*spans, Span(at, stretch.end)]
+def _spans(stretch: Stretch, texts: Sequence[str]) -> list[Span]:
+    """Where each of the texts stands."""
+    ends = accumulate((len(text) + len(stretch.joint) for text in texts), initial=stretch.start)
+    return [Span(start, start + len(text)) for start, text in zip(ends, texts, strict=False)]
 
 
 _QUESTION: Final = re.compile(r"Question: [^\n]*\nContext: ")
