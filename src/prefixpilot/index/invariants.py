@@ -46,6 +46,8 @@ def _check_links(node: Node) -> None:
 
 def _check_content(node: Node, *, prefixes: bool) -> None:
     _require(len(node.tokens) == len(node.blocks) == len(set(node.blocks)), "blocks repeat or lack a length", node)
+    _require(node.total == sum(node.tokens), "the total is not that of its lengths", node)
+    _require(node.rest == node.blocks[node.start + 1 :], "rest is wrong", node)
     if node.parent is None:
         return
     _require(node.start == common_prefix(node.parent.blocks, node.blocks), "start is wrong", node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
@@ -75,8 +75,9 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         if depth == len(blocks):
             continue
         for child in node.branches.get(blocks[depth], ()):
-            own = child.blocks
-            matched = common_prefix(own, blocks)
+            own, matched = child.blocks, depth + 1
+            if child.rest:
+                matched = common_prefix(own, blocks)
             if matched > longest:
                 best, longest = child, matched
             if matched == len(own) and child.children:
@@ -91,29 +92,44 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     so. Among equally heavy paths those that begin with the more relevant block win, and of these the first found.
     O(nodes on such paths x context length).
     """
-    rank = {block: place for place, block in enumerate(blocks)}
+    rank = dict(zip(blocks, range(len(blocks)), strict=True))
+    count = len(rank)
     best, best_matched, best_tokens, best_rank = root, 0, 0, 0
-    stack = [(root, 0)]
+    stack = [root]
     while stack:
-        node, above = stack.pop()
+        node = stack.pop()
         branches = node.branches
-        fewer, more = (branches, rank) if len(branches) < len(rank) else (rank, branches)
+        fewer, more = (branches, rank) if len(branches) < count else (rank, branches)
         for block in fewer:
             if block not in more:
                 continue
             for child in branches[block]:
-                own, lengths, matched = child.blocks, child.tokens, child.start + 1
-                end, tokens = len(own), above + lengths[matched - 1]
-                while matched < end and own[matched] in rank:
-                    tokens += lengths[matched]
-                    matched += 1
+                tokens = child.total
+                if child.rest:
+                    matched = _matched(child, rank)
+                    if matched < len(child.blocks):
+                        tokens = node.total + sum(child.tokens[child.start : matched])
+                    elif child.children:
+                        stack.append(child)
+                else:
+                    matched = child.start + 1
+                    if child.children:
+                        stack.append(child)
                 if tokens >= best_tokens:
-                    first = rank[own[0]]
+                    first = rank[child.blocks[0]]
                     if tokens > best_tokens or first < best_rank:
                         best, best_matched, best_tokens, best_rank = child, matched, tokens, first
-                if matched == end and child.children:
-                    stack.append((child, tokens))
     return _match(best, best_matched)
+
+
+def _matched(child: Node, rank: Mapping[BlockId, int]) -> int:
+    """Length of its prefix that is made of the context's blocks; the first own block is one of them."""
+    matched = child.start + 1
+    for block in child.rest:
+        if block not in rank:
+            break
+        matched += 1
+    return matched
 
 
 def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:

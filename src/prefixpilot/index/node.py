@@ -20,6 +20,8 @@ class Node:
         blocks: all blocks from the root, in prompt order; distinct.
         tokens: their lengths, in parallel.
         start: number of leading blocks equal to the parent's. In a tree grown by prefixes this is all of the parent's.
+        rest: its own blocks behind the first of them, so that a look-up need not count.
+        total: sum of ``tokens``.
         parent: ``None`` for the root (and for a node that has left the tree).
         children: by a key that rises in order of arrival; a child's position is its place in this order.
         branches: the children by their first own block; ``None`` for those that have none.
@@ -40,16 +42,20 @@ class Node:
         "length",
         "parent",
         "request_ids",
+        "rest",
         "slot",
         "start",
         "tokens",
+        "total",
     )
 
     def __init__(self, blocks: tuple[BlockId, ...], tokens: tuple[int, ...], distance: float = 0.0) -> None:
         self.blocks = blocks
         self.tokens = tokens
         self.distance = distance
+        self.total = sum(tokens)
         self.start = 0
+        self.rest = blocks[1:]
         self.frequency = 0
         self.length = len(blocks)
         self.parent: Node | None = None
@@ -79,9 +85,16 @@ class Node:
             self._next_slot += 1
         child.parent = self
         child.slot = slot
-        child.start = common_prefix(self.blocks, child.blocks)
+        blocks = child.blocks
+        start = child.start = common_prefix(self.blocks, blocks)
+        child.rest = blocks[start + 1 :]
         self.children[slot] = child
-        self.branches.setdefault(child.branch, []).append(child)
+        branch = blocks[start] if start < len(blocks) else None
+        siblings = self.branches.get(branch)
+        if siblings is None:
+            self.branches[branch] = [child]
+        else:
+            siblings.append(child)
 
     def detach(self, child: Node) -> None:
         """Take ``child`` out; later siblings move up. O(siblings with the same first own block)."""
@@ -94,10 +107,12 @@ class Node:
         self.attach(new, old.slot)
 
     def _forget_branch(self, child: Node) -> None:
-        siblings = self.branches[child.branch]
-        siblings.remove(child)
-        if not siblings:
-            del self.branches[child.branch]
+        branch = child.branch
+        siblings = self.branches[branch]
+        if len(siblings) == 1:
+            del self.branches[branch]
+        else:
+            siblings.remove(child)
         child.parent = None
 
     @property

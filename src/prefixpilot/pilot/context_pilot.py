@@ -56,8 +56,9 @@ class ContextPilot:
         """
         with self._lock:
             record = self._record(request)
-            plan = self.propose(request, record)
-            self.learn(plan)
+            plan = self._planner.propose(request, record, gated=self.config.gate)
+            self._planner.learn(plan)
+            self._planner.forest.trim()
             self._remember(request, record, plan)
         return plan
 

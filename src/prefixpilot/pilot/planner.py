@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 
 from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
@@ -19,6 +20,14 @@ from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, relevance_annotation
 from prefixpilot.tails import Tail
+
+
+_ID_AND_TOKENS = itemgetter(StoredBlock._fields.index("block_id"), StoredBlock._fields.index("tokens"))
+_ID = attrgetter("block_id")
+_LABEL = attrgetter("label")
+_LOCATION = attrgetter("location_annotation")
+_TOKENS = attrgetter("tokens")
+"""Columns of stored and planned blocks: ``map`` over these takes half the time of a comprehension."""
 
 
 class Planner:
@@ -55,9 +64,9 @@ class Planner:
         if record.turns:
             order = _given(stored, arranger)
             places = deduplicate([stored[position].block_id for position in order], record.labels)
-            return self._plan(request, record, stored, order, places)
+            return self._plan(request, record, stored, tuple(order), places)
         guide = None if arranger is None else arranger.advance
-        key, length_of = tree_key(request), {s.block_id: s.tokens for s in stored}
+        key, length_of = tree_key(request), dict(map(_ID_AND_TOKENS, stored))
         ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
@@ -65,9 +74,9 @@ class Planner:
             prefix = max(prefix, sent_beside, key=lambda blocks: sum(length_of[block] for block in blocks))
         wish = prefix
         if lead:
-            taken = set(prefix)
-            rest = [block for block in ids if block not in taken]
-            tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
+            for block in prefix:
+                del length_of[block]
+            tail = Tail(prefix, tuple(length_of), tuple(length_of.values()), self.forest.live(key))
             wish = (*prefix, *self.tails.lead(key, tail))
         plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
@@ -76,7 +85,7 @@ class Planner:
         """The given order but for pinned blocks, every block in full, no annotation."""
         stored = self.intern(request)
         order = _given(stored, self.arranger(request, stored))
-        plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
+        plan = self._plan(request, record, stored, tuple(order), [Place.HERE] * len(stored))
         return plan if plan.order_annotation is None else replace(plan, order_annotation=None, annotation_tokens=0)
 
     def gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
@@ -103,7 +112,7 @@ class Planner:
 
         ``cached`` of its blocks are predicted to be in the cache, as far as they then still lead.
         """
-        ids = [s.block_id for s in stored]
+        ids = list(map(_ID, stored))
         order = order_blocks(ids, prefix)
         if arranger is None:
             return self.with_order(request, record, stored, order, cached)
@@ -121,7 +130,7 @@ class Planner:
     ) -> Plan:
         """These positions in this order; the first ``cached`` are predicted to be in the cache."""
         places = deduplicate([stored[position].block_id for position in order])
-        return self._plan(request, record, stored, order, places, cached)
+        return self._plan(request, record, stored, tuple(order), places, cached)
 
     def arranger(self, request: Request, stored: Sequence[StoredBlock]) -> Arranger | None:
         """What keeps the request's constraints; ``None`` if it has none."""
@@ -143,25 +152,24 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        insert(self.forest, plan)
-        in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
-        if in_full:
-            self.tails.learn(
-                key, tuple(in_full), [b.tokens for b in in_full.values()], [b.position for b in in_full.values()]
-            )
+        head = insert(self.forest, plan)
+        if len(head) < len(plan.blocks):
+            head = tuple({b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}.values())
+        if head:
+            self.tails.learn(key, head)
 
     def _plan(
         self,
         request: Request,
         record: ConversationRecord,
         stored: Sequence[StoredBlock],
-        order: Sequence[int],
+        order: tuple[int, ...],
         places: Sequence[Place],
         cached: int | None = None,
     ) -> Plan:
         templates = self.config.templates
         planned = assemble(stored, order, places, record, templates, self.config.labels)
-        annotation = relevance_annotation(planned, templates, self.config.annotate)
+        annotation = relevance_annotation(order, tuple(map(_LABEL, planned)), templates, self.config.annotate)
         return Plan(
             request_id=request.request_id,
             tenant=request.tenant,
@@ -169,7 +177,7 @@ class Planner:
             blocks=planned,
             order_annotation=annotation,
             prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum([b.tokens for b in planned[:cached]]),
+            predicted_cached_tokens=None if cached is None else sum(map(_TOKENS, planned[:cached])),
             turn=record.turns,
             opener=record.opener,
             annotation_tokens=self._annotation_tokens(planned, annotation),
@@ -177,7 +185,7 @@ class Planner:
         )
 
     def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
-        texts = [block.location_annotation for block in planned if block.location_annotation is not None]
+        texts = [text for text in map(_LOCATION, planned) if text is not None]
         if order is not None:
             texts.append(order)
         if self._count_tokens is not None:
@@ -185,13 +193,13 @@ class Planner:
         return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
 
 
-def insert(forest: Forest, plan: Plan) -> None:
-    """Insert what a first turn sends: the blocks that another prompt can share."""
+def insert(forest: Forest, plan: Plan) -> tuple[PlannedBlock, ...]:
+    """Insert what a first turn sends: the blocks that another prompt can share. Returns these."""
     head = plan.head
-    if not head:
-        return
-    sent, _, ranks, _, _, tokens = zip(*head, strict=True)
-    forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
+    if head:
+        sent, _, ranks, _, _, tokens = zip(*head, strict=True)
+        forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
+    return head
 
 
 def tree_key(request: Request) -> TreeKey:

@@ -62,20 +62,28 @@ _planned_block = partial(tuple.__new__, PlannedBlock)
 """``PlannedBlock._make`` without the Python frame."""
 
 
-def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, most: Annotate = "all") -> str | None:
-    """The order annotation of blocks in prompt order, naming at most ``most`` of them.
+def relevance_annotation(
+    order: Sequence[int], labels: Sequence[str], templates: Templates, most: Annotate = "all"
+) -> str | None:
+    """The order annotation of blocks in prompt order, naming at most ``most`` of them. O(len).
+
+    Args:
+        order: their ranks, a permutation.
+        labels: in parallel.
 
     ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
     would name.
     """
-    label_at = {block.position: block.label for block in planned}
-    by_rank = sorted(label_at)
-    if most == 0 or by_rank == list(label_at):
+    if most == 0 or list(order) == list(range(len(order))):
         return None
-    names = list(dict.fromkeys(map(label_at.__getitem__, by_rank)))
+    if most != "all" and len(set(labels)) == len(labels) > most:
+        names = [labels[order.index(rank)] for rank in range(most)]
+        return None if names == list(labels[:most]) else order_annotation(names, templates, rest=True)
+    label_at = dict(zip(order, labels, strict=True))
+    names = list(dict.fromkeys(map(label_at.__getitem__, range(len(order)))))
     if most == "all" or len(names) <= most:
         return order_annotation(names, templates)
-    standing = list(dict.fromkeys(label_at.values()))
+    standing = list(dict.fromkeys(labels))
     if names[:most] == standing[:most]:
         return None
     return order_annotation(names[:most], templates, rest=True)
