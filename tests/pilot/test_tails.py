@@ -73,7 +73,7 @@ def test_it_finds_that_co_occurrence_pays_more(capacity: int | None) -> None:
 def test_it_comes_back_when_the_workload_changes() -> None:
     trial, window = Trial((co_occurrence, relevance), 200), Window(1024)
     verdicts = []
-    for contexts in (sessions(400), popular(2600)):
+    for contexts in (sessions(400), popular(5200)):
         for context in contexts:
             if trial.next_is_tried():
                 trial.observe(window, dict.fromkeys(context, 1))

@@ -74,9 +74,9 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         depth = len(node.blocks)
         if depth == len(blocks):
             continue
-        for child in node.branches.get(blocks[depth], ()):
+        for child in node.beginning_with(blocks[depth]):
             own, matched = child.blocks, depth + 1
-            if child.rest:
+            if child.own > 1:
                 matched = common_prefix(own, blocks)
             if matched > longest:
                 best, longest = child, matched
@@ -90,44 +90,40 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
 
     Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
     so. Among equally heavy paths those that begin with the more relevant block win, and of these the first found.
-    O(nodes on such paths x context length).
+    O(nodes on such paths x context length). Most of its time goes to memory that is not in the core's cache, so it
+    looks at as little of each node as it can.
     """
     rank = dict(zip(blocks, range(len(blocks)), strict=True))
-    count = len(rank)
-    best, best_matched, best_tokens, best_rank = root, 0, 0, 0
-    stack = [root]
+    width = len(rank)
+    best, best_matched, best_tokens = root, 0, 0
+    stack = [root.branches[block] for block in reversed(_shared_branches(root, rank))]
     while stack:
         node = stack.pop()
-        branches = node.branches
-        fewer, more = (branches, rank) if len(branches) < count else (rank, branches)
-        for block in fewer:
-            if block not in more:
+        if node.twin is not None:
+            stack.append(node.twin)
+        if node.own > 1:
+            matched = _matched(node, rank)
+            if matched < len(node.blocks):
+                tokens = sum(node.tokens[:matched])
+                if tokens > best_tokens:
+                    best, best_matched, best_tokens = node, matched, tokens
                 continue
-            for child in branches[block]:
-                tokens = child.total
-                if child.rest:
-                    matched = _matched(child, rank)
-                    if matched < len(child.blocks):
-                        tokens = node.total + sum(child.tokens[child.start : matched])
-                    elif child.children:
-                        stack.append(child)
-                else:
-                    matched = child.start + 1
-                    if child.children:
-                        stack.append(child)
-                if tokens >= best_tokens:
-                    first = rank[child.blocks[0]]
-                    if tokens > best_tokens or first < best_rank:
-                        best, best_matched, best_tokens, best_rank = child, matched, tokens, first
+        if node.total > best_tokens:
+            best, best_matched, best_tokens = node, len(node.blocks), node.total
+        branches = node.branches
+        if len(branches) > width:
+            stack.extend([branches[block] for block in reversed(rank) if block in branches])
+        else:
+            for block in reversed(branches):
+                if block in rank:
+                    stack.append(branches[block])
     return _match(best, best_matched)
 
 
-def _matched(child: Node, rank: Mapping[BlockId, int]) -> int:
+def _matched(node: Node, rank: Mapping[BlockId, int]) -> int:
     """Length of its prefix that is made of the context's blocks; the first own block is one of them."""
-    matched = child.start + 1
-    for block in child.rest:
-        if block not in rank:
-            break
+    matched, blocks = node.start + 1, node.blocks
+    while matched < len(blocks) and blocks[matched] in rank:
         matched += 1
     return matched
 
@@ -141,7 +137,7 @@ def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
         node, above, state = stack.pop()
         below = []
         for block in _shared_branches(node, rank):
-            for child in node.branches[block]:
+            for child in node.beginning_with(block):
                 matched, tokens, here = child.start, above, state
                 own = child.blocks
                 while matched < len(own) and own[matched] in rank:

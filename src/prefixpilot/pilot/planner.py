@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
@@ -152,11 +153,7 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        head = insert(self.forest, plan)
-        if len(head) < len(plan.blocks):
-            head = tuple({b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}.values())
-        if head:
-            self.tails.learn(key, head)
+        self.tails.learn(key, *insert(self.forest, plan))
 
     def _plan(
         self,
@@ -193,13 +190,32 @@ class Planner:
         return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
 
 
-def insert(forest: Forest, plan: Plan) -> tuple[PlannedBlock, ...]:
-    """Insert what a first turn sends: the blocks that another prompt can share. Returns these."""
+class Columns(NamedTuple):
+    """Distinct blocks that stand in full, in parallel."""
+
+    ids: tuple[BlockId, ...] = ()
+    tokens: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+def columns(blocks: Sequence[PlannedBlock]) -> Columns:
+    """The columns of blocks that are distinct and stand in full."""
+    if not blocks:
+        return Columns()
+    ids, _, ranks, _, _, tokens = zip(*blocks, strict=True)
+    return Columns(ids, tokens, ranks)
+
+
+def insert(forest: Forest, plan: Plan) -> Columns:
+    """Insert what a first turn sends: the blocks that another prompt can share. Returns all that stand in full."""
     head = plan.head
+    sent = columns(head)
     if head:
-        sent, _, ranks, _, _, tokens = zip(*head, strict=True)
-        forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
-    return head
+        forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, *sent)
+    if len(head) == len(plan.blocks):
+        return sent
+    in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
+    return columns(tuple(in_full.values()))
 
 
 def tree_key(request: Request) -> TreeKey:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import itemgetter
 
 from prefixpilot.config import PilotConfig
-from prefixpilot.core import BlockId, PlannedBlock
+from prefixpilot.core import BlockId
 from prefixpilot.errors import InvariantError
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.trial import Trial
 from prefixpilot.tails import POLICIES, Tail, Window
 
-_ID = attrgetter("block_id")
 WINDOW = 1024
 MAX_HELD = 8192
 _TRIAL_FROM = 16
@@ -55,13 +54,15 @@ class TailLearner:
         policy = self._policy if route.trial is None else route.trial.verdict
         return policy(route.window, tail)
 
-    def learn(self, key: TreeKey, sent: Sequence[PlannedBlock]) -> None:
-        """A context was sent: distinct blocks in any order. O(k), on a trial's turn more."""
+    def learn(self, key: TreeKey, sent: Sequence[BlockId], tokens: Sequence[int], ranks: Sequence[int]) -> None:
+        """A context was sent: distinct blocks in any order; their lengths and ranks. O(k), on a trial's turn more."""
+        if not sent:
+            return
         route = self._routes.get(key)
         if route is not None and route.trial is not None and route.trial.next_is_tried():
-            by_rank = sorted(sent, key=attrgetter("position"))
-            route.trial.observe(route.window, {block.block_id: block.tokens for block in by_rank})
-        self.remember(key, list(map(_ID, sent)))
+            by_rank = sorted(zip(ranks, sent, tokens, strict=True), key=itemgetter(0))
+            route.trial.observe(route.window, {block: length for _, block, length in by_rank})
+        self.remember(key, sent)
 
     def remember(self, key: TreeKey, blocks: Sequence[BlockId]) -> None:
         """A context was sent, but not one by one as it came: it counts as seen and is not tried. O(blocks)."""
