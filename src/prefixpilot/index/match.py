@@ -74,14 +74,14 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         depth = len(node.blocks)
         if depth == len(blocks):
             continue
-        for child in node.beginning_with(blocks[depth]):
-            own, matched = child.blocks, depth + 1
-            if child.own > 1:
-                matched = common_prefix(own, blocks)
+        child = node.branches.get(blocks[depth])
+        while child is not None:
+            matched = depth + 1 if child.own == 1 else common_prefix(child.blocks, blocks)
             if matched > longest:
                 best, longest = child, matched
-            if matched == len(own) and child.children:
+            if child.branches and matched == len(child.blocks):
                 stack.append(child)
+            child = child.twin
     return _match(best, longest)
 
 

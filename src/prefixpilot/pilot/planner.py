@@ -115,6 +115,8 @@ class Planner:
         """
         ids = list(map(_ID, stored))
         order = order_blocks(ids, prefix)
+        if arranger is None and len(set(ids)) == len(ids):
+            return self._plan(request, record, stored, order, (Place.HERE,) * len(ids), cached)
         if arranger is None:
             return self.with_order(request, record, stored, order, cached)
         order = arranger.nearest(order)
@@ -168,17 +170,17 @@ class Planner:
         planned = assemble(stored, order, places, record, templates, self.config.labels)
         annotation = relevance_annotation(order, tuple(map(_LABEL, planned)), templates, self.config.annotate)
         return Plan(
-            request_id=request.request_id,
-            tenant=request.tenant,
-            scope=request.scope,
-            blocks=planned,
-            order_annotation=annotation,
+            request.request_id,
+            request.tenant,
+            request.scope,
+            planned,
+            annotation,
             prefix_len=cached or 0,
             predicted_cached_tokens=None if cached is None else sum(map(_TOKENS, planned[:cached])),
             turn=record.turns,
             opener=record.opener,
-            annotation_tokens=self._annotation_tokens(planned, annotation),
             templates=templates,
+            annotation_tokens=self._annotation_tokens(planned, annotation),
         )
 
     def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
