@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ _CHUNK: Final = 1 << 16
 """Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""
 _POPULAR: Final = 16
 """A block that at least one in so many contexts hold is counted for all contexts at once, others holder by holder."""
+
+_SAMPLES: Final = 64
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -29,19 +31,57 @@ def pairwise_distances(contexts: Sequence[Sequence[BlockId]], alpha: float = 0.0
     n = len(contexts)
     result = np.empty((n, n), dtype=np.float64)
     counts = _Overlaps(contexts)
-    lengths = counts.lengths.astype(np.float64)
-    step = max(1, _CHUNK // max(n, 1))
-    for first in range(0, n, step):
-        rows = slice(first, min(first + step, n))
-        sums = counts.of(rows)
-        hit = np.flatnonzero(sums > 0)
+    for rows in counts.chunks():
+        hits = counts.distances(rows, alpha)
         result[rows] = 1.0
-        shared = np.floor(sums[hit] / counts.unit)
-        displacement = sums[hit] - shared * counts.unit
-        longest = np.maximum(lengths[rows, None], lengths).ravel()[hit]
-        result[rows].reshape(-1)[hit] = 1.0 - shared / longest + alpha * (displacement / shared)
+        result[rows].reshape(-1)[hits.cells] = hits.values
     np.fill_diagonal(result, 0.0)
     return result
+
+
+class SparseDistances(NamedTuple):
+    """Distances between contexts that share a block; all others are 1. Symmetric: each pair stands twice.
+
+    Attributes:
+        ends: ``(n + 1,)``; those of context i are ``ends[i]`` to ``ends[i + 1]`` of the other two.
+        columns: the other contexts, rising for each context.
+        values: the distances, in parallel.
+    """
+
+    ends: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: NDArray[np.float64]
+
+
+def sparse_distances(
+    contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0
+) -> SparseDistances | None:
+    """As :func:`pairwise_distances`, without the pairs that share nothing. Memory O(pairs that share a block).
+
+    ``None`` if more than the share ``most`` of 64 contexts' pairs is stored: those of every n / 64-th context.
+    """
+    n = len(contexts)
+    counts = _Overlaps(contexts)
+    sampled = range(0, n, max(1, n // _SAMPLES))
+    if sum(int(np.count_nonzero(counts.of(slice(i, i + 1)))) for i in sampled) > most * n * len(sampled):
+        return None
+    stored = np.zeros(n + 1, dtype=np.int64)
+    columns, values = [np.empty(0, dtype=np.int32)], [np.empty(0)]
+    for rows in counts.chunks():
+        hits = counts.distances(rows, alpha)
+        row, column = np.divmod(hits.cells, n)
+        other = row + rows.start != column
+        columns.append(column[other].astype(np.int32))
+        values.append(hits.values[other])
+        stored[rows.start + 1 : rows.stop + 1] = np.bincount(row[other], minlength=rows.stop - rows.start)
+    return SparseDistances(np.cumsum(stored), np.concatenate(columns), np.concatenate(values))
+
+
+class _Hits(NamedTuple):
+    """Pairs that share a block: places in some rows of the matrix, flattened, and the distances there."""
+
+    cells: Ints
+    values: NDArray[np.float64]
 
 
 class _Overlaps:
@@ -79,6 +119,21 @@ class _Overlaps:
         smallest = np.min_scalar_type(-self.unit * (longest + 1))
         self.table = np.full((len(popular), self.n), -1, dtype=smallest)
         self.table[self.row_of[self.blocks[in_table]], owner[in_table]] = self.places[in_table]
+
+    def chunks(self) -> Iterator[slice]:
+        """Rows that are computed together."""
+        step = max(1, _CHUNK // max(self.n, 1))
+        return (slice(first, min(first + step, self.n)) for first in range(0, self.n, step))
+
+    def distances(self, rows: slice, alpha: float) -> _Hits:
+        """Distances of rows to the contexts that they share a block with, themselves included."""
+        sums = self.of(rows)
+        hit = np.flatnonzero(sums)
+        shared = np.floor(sums[hit] / self.unit)
+        displacement = sums[hit] - shared * self.unit
+        row, column = np.divmod(hit, self.n)
+        longest = np.maximum(self.lengths[rows][row], self.lengths[column]).astype(np.float64)
+        return _Hits(hit, 1.0 - shared / longest + alpha * (displacement / shared))
 
     def of(self, rows: slice) -> NDArray[np.float64]:
         """The sums of rows with all contexts, flattened. Whole numbers, exact below 2^53."""
