@@ -31,57 +31,66 @@ def pairwise_distances(contexts: Sequence[Sequence[BlockId]], alpha: float = 0.0
     n = len(contexts)
     result = np.empty((n, n), dtype=np.float64)
     counts = _Overlaps(contexts)
-    for rows in counts.chunks():
-        hits = counts.distances(rows, alpha)
+    step = max(1, _CHUNK // max(n, 1))
+    for first in range(0, n, step):
+        rows = slice(first, min(first + step, n))
+        sums = counts.of(rows)
+        hit = np.flatnonzero(sums)
+        row, column = np.divmod(hit, n)
         result[rows] = 1.0
-        result[rows].reshape(-1)[hits.cells] = hits.values
+        result[rows].reshape(-1)[hit] = counts.distances(row + first, column, sums[hit], alpha)
     np.fill_diagonal(result, 0.0)
     return result
 
 
 class SparseDistances(NamedTuple):
-    """Distances between contexts that share a block; all others are 1. Symmetric: each pair stands twice.
+    """Distances of each context to those behind it that it shares a block with; all others are 1.
 
     Attributes:
         ends: ``(n + 1,)``; those of context i are ``ends[i]`` to ``ends[i + 1]`` of the other two.
-        columns: the other contexts, rising for each context.
+        columns: the contexts behind it, rising for each context.
         values: the distances, in parallel.
     """
 
     ends: NDArray[np.int64]
-    columns: NDArray[np.int32]
+    columns: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
 def sparse_distances(
-    contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0
+    contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0, chunk: int = _CHUNK
 ) -> SparseDistances | None:
-    """As :func:`pairwise_distances`, without the pairs that share nothing. Memory O(pairs that share a block).
+    """As :func:`pairwise_distances`, of the pairs that share a block only, each once. Memory O(such pairs).
 
-    ``None`` if more than the share ``most`` of 64 contexts' pairs is stored: those of every n / 64-th context.
+    About ``chunk`` shared blocks are looked at together.
+
+    ``None`` if more than the share ``most`` of the pairs of some contexts are such: of every n / 64-th context.
     """
     n = len(contexts)
     counts = _Overlaps(contexts)
     sampled = range(0, n, max(1, n // _SAMPLES))
     if sum(int(np.count_nonzero(counts.of(slice(i, i + 1)))) for i in sampled) > most * n * len(sampled):
         return None
-    stored = np.zeros(n + 1, dtype=np.int64)
-    columns, values = [np.empty(0, dtype=np.int32)], [np.empty(0)]
-    for rows in counts.chunks():
-        hits = counts.distances(rows, alpha)
-        row, column = np.divmod(hits.cells, n)
-        other = row + rows.start != column
-        columns.append(column[other].astype(np.int32))
-        values.append(hits.values[other])
-        stored[rows.start + 1 : rows.stop + 1] = np.bincount(row[other], minlength=rows.stop - rows.start)
-    return SparseDistances(np.cumsum(stored), np.concatenate(columns), np.concatenate(values))
+    ends = np.zeros(n + 1, dtype=np.int64)
+    columns, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for pairs in counts.pairs_behind(chunk):
+        row, column = np.divmod(pairs.cells, n)
+        ends[1:] += np.bincount(row, minlength=n)
+        columns.append(column)
+        values.append(counts.distances(row, column, pairs.sums, alpha))
+    return SparseDistances(np.cumsum(ends), np.concatenate(columns), np.concatenate(values))
 
 
-class _Hits(NamedTuple):
-    """Pairs that share a block: places in some rows of the matrix, flattened, and the distances there."""
+class _Pairs(NamedTuple):
+    """Pairs that share a block, rising.
+
+    Attributes:
+        cells: ``row * n + column``.
+        sums: as :class:`_Overlaps` has them.
+    """
 
     cells: Ints
-    values: NDArray[np.float64]
+    sums: Ints
 
 
 class _Overlaps:
@@ -89,6 +98,7 @@ class _Overlaps:
 
     Attributes:
         unit: more than all displacements of one pair together.
+        order: the places of ``blocks``, block by block.
         ends: the blocks of context i are ``ends[i - 1]`` to ``ends[i]`` of ``blocks`` and ``places``.
         holders, held_at: of each block in turn, the contexts that hold it and where; block b has ``count[b]`` of them,
             from ``start[b]`` on.
@@ -108,8 +118,8 @@ class _Overlaps:
         self.ends = np.concatenate([[0], np.cumsum(self.lengths)])
         owner = np.repeat(np.arange(self.n), self.lengths)
         self.places = np.arange(total) - self.ends[owner]
-        order = np.argsort(self.blocks, kind="stable")
-        self.holders, self.held_at = owner[order], self.places[order]
+        self.order = np.argsort(self.blocks, kind="stable")
+        self.holders, self.held_at = owner[self.order], self.places[self.order]
         self.count = np.bincount(self.blocks, minlength=len(number))
         self.start = np.cumsum(self.count) - self.count
         popular = np.flatnonzero(self.count * _POPULAR >= self.n)
@@ -120,20 +130,43 @@ class _Overlaps:
         self.table = np.full((len(popular), self.n), -1, dtype=smallest)
         self.table[self.row_of[self.blocks[in_table]], owner[in_table]] = self.places[in_table]
 
-    def chunks(self) -> Iterator[slice]:
-        """Rows that are computed together."""
-        step = max(1, _CHUNK // max(self.n, 1))
-        return (slice(first, min(first + step, self.n)) for first in range(0, self.n, step))
+    def distances(
+        self, rows: Ints, columns: Ints, sums: NDArray[np.float64] | Ints, alpha: float
+    ) -> NDArray[np.float64]:
+        """Distances of pairs that share a block, from their sums."""
+        shared = sums // self.unit
+        displacement = sums - shared * self.unit
+        longest = np.maximum(self.lengths[rows], self.lengths[columns])
+        return 1.0 - shared / longest + alpha * (displacement / shared)
 
-    def distances(self, rows: slice, alpha: float) -> _Hits:
-        """Distances of rows to the contexts that they share a block with, themselves included."""
-        sums = self.of(rows)
-        hit = np.flatnonzero(sums)
-        shared = np.floor(sums[hit] / self.unit)
-        displacement = sums[hit] - shared * self.unit
-        row, column = np.divmod(hit, self.n)
-        longest = np.maximum(self.lengths[rows][row], self.lengths[column]).astype(np.float64)
-        return _Hits(hit, 1.0 - shared / longest + alpha * (displacement / shared))
+    def pairs_behind(self, chunk: int) -> Iterator[_Pairs]:
+        """All pairs of a context and one behind it that share a block, some rows at a time.
+
+        Each block of a context meets the holders behind it; a sort brings what belongs to one pair together.
+        """
+        place = np.empty(len(self.blocks), dtype=np.int64)
+        place[self.order] = np.arange(len(place))
+        behind = self.start[self.blocks] + self.count[self.blocks] - place - 1
+        met = np.concatenate([[0], np.cumsum(behind)])[self.ends]
+        first = 0
+        while first < self.n:
+            stop = max(first + 1, int(np.searchsorted(met, met[first] + chunk, side="right")) - 1)
+            own = slice(self.ends[first], self.ends[stop])
+            yield self._pairs(place[own], behind[own])
+            first = stop
+
+    def _pairs(self, places: Ints, behind: Ints) -> _Pairs:
+        """Of the holders at these places, each with so many that follow in the same list of holders."""
+        before = np.cumsum(behind) - behind
+        other = np.repeat(places + 1 - before, behind) + np.arange(int(behind.sum()))
+        terms = np.abs(self.held_at[other] - np.repeat(self.held_at[places], behind)) + self.unit
+        cells = np.repeat(self.holders[places] * self.n, behind) + self.holders[other]
+        bits = (2 * self.unit).bit_length()
+        packed = np.sort(cells << bits | terms)
+        cells = packed >> bits
+        begins = np.flatnonzero(np.diff(cells, prepend=-1))
+        sums = np.add.reduceat(packed & ((1 << bits) - 1), begins) if len(begins) else packed
+        return _Pairs(cells[begins], sums)
 
     def of(self, rows: slice) -> NDArray[np.float64]:
         """The sums of rows with all contexts, flattened. Whole numbers, exact below 2^53."""

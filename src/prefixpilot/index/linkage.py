@@ -56,7 +56,7 @@ def average_linkage(distances: NDArray[np.float64], sizes: Sequence[int]) -> lis
 
 
 class Linkage:
-    """State of the fast version, one merge at a time: a row for each cluster, living or merged into another, in the order of their names.
+    """The fast version, one merge at a time: a row for each cluster, living or gone, in the order of their names.
 
     A cluster looks for its nearest neighbour among the clusters behind it only. Averages of two clusters are seldom
     nearer than both, so a neighbour that merges away leaves a lower bound behind, and the search is repeated only when

@@ -116,7 +116,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
         else:
             for block in reversed(branches):
                 if block in rank:
-                    stack.append(branches[block])
+                    stack.append(branches[block])  # noqa: PERF401 - mostly one or none: a list of them takes longer
     return _match(best, best_matched)
 
 

@@ -22,7 +22,6 @@ from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, relevance_annotation
 from prefixpilot.tails import Tail
 
-
 _ID_AND_TOKENS = itemgetter(StoredBlock._fields.index("block_id"), StoredBlock._fields.index("tokens"))
 _ID = attrgetter("block_id")
 _LABEL = attrgetter("label")
