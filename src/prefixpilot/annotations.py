@@ -91,12 +91,16 @@ def location_annotation(name: str, *, earlier_turn: bool, templates: Templates =
     return template.format(label=written_label(name, templates))
 
 
-def block_name(number: int | str, templates: Templates = DEFAULT_TEMPLATES) -> str:
-    """What a block is called, from its number in the conversation or its id.
+def block_name(number: int | str | bytes, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What a block is called, from its number in the conversation or its id; bytes as UTF-8, the rest escaped.
 
     >>> block_name(3)
     'Doc 3'
+    >>> block_name(b"a\\xff")
+    'Doc a\\\\xff'
     """
+    if isinstance(number, bytes):
+        number = number.decode("utf-8", "backslashreplace")
     return _filled(templates.name, "number", number)
 
 

@@ -10,7 +10,7 @@ from prefixpilot.config import Normalization
 from prefixpilot.core import BlockId, ContextBlock
 from prefixpilot.errors import ConfigError
 
-SortKey = tuple[int, int | str]
+SortKey = tuple[int, int | str | bytes]
 
 
 def estimate_tokens(text: str) -> int:
@@ -28,7 +28,8 @@ class StoredBlock(NamedTuple):
         block_id: its identity.
         block: what to render: the caller's block, or with normalisation the first-seen one.
         tokens: length, as given, counted or estimated when it was first seen.
-        sort_key: order of blocks inside an index node: by id, and for text-only blocks by first appearance.
+        sort_key: order of blocks inside an index node: by id (ints, then strings, then bytes), and for text-only blocks
+            by first appearance.
     """
 
     block_id: BlockId
@@ -125,9 +126,7 @@ class BlockStore:
 
 
 def _stored(block_id: BlockId, block: ContextBlock, tokens: int, first_seen: int) -> StoredBlock:
-    sort_key: SortKey
     if block.id is None:
-        sort_key = (2, first_seen)
-    else:
-        sort_key = (0, block.id) if isinstance(block.id, int) else (1, block.id)
-    return StoredBlock(block_id, block, tokens, sort_key)
+        return StoredBlock(block_id, block, tokens, (3, first_seen))
+    kind = 0 if isinstance(block.id, int) else 1 if isinstance(block.id, str) else 2
+    return StoredBlock(block_id, block, tokens, (kind, block.id))

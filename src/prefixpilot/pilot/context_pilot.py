@@ -14,6 +14,7 @@ from prefixpilot.errors import InvalidRequestError
 from prefixpilot.pilot.batch import Progress, check_distinct_ids, plan_batch
 from prefixpilot.pilot.forest import Forest
 from prefixpilot.pilot.planner import Planner
+from prefixpilot.pilot.tail_learner import TailLearner
 
 
 class _ConversationKey(NamedTuple):
@@ -153,18 +154,22 @@ class ContextPilot:
     # -- keep
 
     def snapshot(self) -> dict[str, Any]:
-        """The index as data that ``json`` can write. Conversations and what is learnt of tails are not part of it."""
+        """The index and what is learnt of tails, as data that ``json`` can write. Conversations are not part of it."""
         with self._lock:
-            return self._planner.forest.snapshot()
+            return {**self._planner.forest.snapshot(), "tails": self._planner.tails.snapshot()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Take over an index made by :meth:`snapshot`; this pilot must be empty.
+        """Take over what :meth:`snapshot` made; this pilot must be empty. Snapshots of earlier versions can be read.
 
         Raises:
             InvalidRequestError: not empty, or not such a snapshot. Nothing has changed then.
         """
         with self._lock:
+            learnt = TailLearner(self.config)
+            if isinstance(snapshot, Mapping):
+                learnt.restore(snapshot.get("tails", []))
             self._planner.forest.restore(snapshot)
+            self._planner.tails = learnt
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if a structure is broken. For tests: O(everything)."""

@@ -213,10 +213,13 @@ def insert(forest: Forest, plan: Plan) -> Columns:
     sent = columns(head)
     if head:
         forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, *sent)
-    if len(head) == len(plan.blocks):
-        return sent
-    in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
-    return columns(tuple(in_full.values()))
+    return sent if len(head) == len(plan.blocks) else in_full(plan)
+
+
+def in_full(plan: Plan) -> Columns:
+    """The distinct blocks of a plan that stand in full."""
+    first = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
+    return columns(tuple(first.values()))
 
 
 def tree_key(request: Request) -> TreeKey:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import isfinite, sqrt
 from operator import attrgetter
+from typing import Any
 
 from prefixpilot.config import PilotConfig
 from prefixpilot.core import BlockId, RequestId, TenantId
@@ -56,6 +57,17 @@ class _Duel:
         self.variance = 0.0
         self._arms = (_Arm(challenger, config), _Arm(first, config))
 
+    def snapshot(self) -> dict[str, Any]:
+        """The state of play; not what the arms have cached, of which both begin anew."""
+        return {"lead": self.lead, "variance": self.variance, "ahead": self.ahead}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from a state of play. ``ValueError``, ``TypeError`` or ``KeyError``: it is none."""
+        lead, variance = float(data["lead"]), float(data["variance"])
+        if not (isfinite(lead) and isfinite(variance) and variance >= 0):
+            raise ValueError(f"lead {lead}, variance {variance}")
+        self.lead, self.variance, self.ahead = lead, variance, bool(data["ahead"])
+
     def observe(self, name: RequestId, window: Window, length_of: Mapping[BlockId, int]) -> None:
         """Send one request by both policies."""
         challenger, first = [arm.send(name, window, length_of) for arm in self._arms]
@@ -97,6 +109,23 @@ class Trial:
         """Try one request: its distinct blocks by relevance, with their lengths; ``window`` does not hold it yet."""
         for duel in self._due():
             duel.observe(RequestId(str(self._seen)), window, length_of)
+        self._decide()
+
+    def snapshot(self) -> dict[str, Any]:
+        """How far the trial is, as data that ``json`` can write."""
+        return {"seen": self._seen, "duels": [duel.snapshot() for duel in self._duels]}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from :meth:`snapshot`. ``ValueError``, ``TypeError`` or ``KeyError``: it is none of such a trial."""
+        seen, duels = int(data["seen"]), data["duels"]
+        if seen < 0:
+            raise ValueError(f"seen {seen}")
+        for duel, state in zip(self._duels, duels, strict=True):
+            duel.restore(state)
+        self._seen = seen
+        self._decide()
+
+    def _decide(self) -> None:
         ahead = [duel for duel in self._duels if duel.ahead]
         self.verdict = max(ahead, key=attrgetter("lead")).challenger if ahead else self._first
 
