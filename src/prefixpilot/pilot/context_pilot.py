@@ -26,7 +26,7 @@ class ContextPilot:
     """Orders, schedules and de-duplicates the context blocks of requests (paper 4 to 6).
 
     Deterministic and without I/O. Safe to share between threads: one lock, held for the whole of each call, so that
-    calls are as if one came after the other. ``optimize`` holds it for about 0.1 ms; ``optimize_batch``, ``snapshot``
+    calls are as if one came after the other. ``optimize`` holds it for about 0.2 ms; ``optimize_batch``, ``snapshot``
     and ``restore`` for as long as they take, so plan large batches on a pilot that no server waits for. Between
     ``propose`` and ``learn`` other threads may change the index; the plan then still holds every block.
 
