@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from prefixpilot.blocks.identity import block_identity, rendered_text
 from prefixpilot.config import Normalization
 from prefixpilot.core import BlockId, ContextBlock
-from prefixpilot.errors import ConfigError
+from prefixpilot.errors import ConfigError, InvariantError
 
 SortKey = tuple[int, int | str | bytes]
 
@@ -97,6 +97,15 @@ class BlockStore:
             found = self._newer.get(block.id) if block.text is None and block.id is not None else None
             result.append(found if isinstance(found, StoredBlock) else self.intern(block))
         return result
+
+    def check_invariants(self) -> None:
+        """Raise ``InvariantError`` unless the generations are bounded and hold no block twice. O(everything)."""
+        most = self._generation
+        older = most if self._keeps_older else 0
+        bounded = len(self._newer) <= most and len(self._older) <= older
+        held = len(self) + len(self._forgotten)
+        if not bounded or held > max(2 * most, 2) or not self._newer.keys().isdisjoint(self._older):
+            raise InvariantError("block store: a generation is too large, or a block is in two")
 
     def _put(self, block_id: BlockId, known: _Record) -> None:
         if len(self._newer) >= self._generation:
