@@ -94,7 +94,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     looks at as little of each node as it can.
     """
     rank = dict(zip(blocks, range(len(blocks)), strict=True))
-    width = len(rank)
+    width, backward = len(rank), list(reversed(rank))
     best, best_matched, best_tokens = root, 0, 0
     stack = [root.branches[block] for block in reversed(_shared_branches(root, rank))]
     while stack:
@@ -112,7 +112,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
             best, best_matched, best_tokens = node, len(node.blocks), node.total
         branches = node.branches
         if len(branches) > width:
-            stack.extend([branches[block] for block in reversed(rank) if block in branches])
+            stack.extend([branches[block] for block in backward if block in branches])
         else:
             for block in reversed(branches):
                 if block in rank:

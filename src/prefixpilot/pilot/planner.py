@@ -78,7 +78,11 @@ class Planner:
                 del length_of[block]
             tail = Tail(prefix, tuple(length_of), tuple(length_of.values()), self.forest.live(key))
             wish = (*prefix, *self.tails.lead(key, tail))
-        plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
+        if arranger is None and len(ids) == len(stored):
+            order = order_blocks(ids, wish)
+            plan = self._plan(request, record, stored, order, (Place.HERE,) * len(ids), len(prefix))
+        else:
+            plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
@@ -114,8 +118,6 @@ class Planner:
         """
         ids = list(map(_ID, stored))
         order = order_blocks(ids, prefix)
-        if arranger is None and len(set(ids)) == len(ids):
-            return self._plan(request, record, stored, order, (Place.HERE,) * len(ids), cached)
         if arranger is None:
             return self.with_order(request, record, stored, order, cached)
         order = arranger.nearest(order)
