@@ -134,7 +134,7 @@ class _Overlaps:
         self, rows: Ints, columns: Ints, sums: NDArray[np.float64] | Ints, alpha: float
     ) -> NDArray[np.float64]:
         """Distances of pairs that share a block, from their sums."""
-        shared = sums // self.unit
+        shared = np.floor(sums / self.unit)
         displacement = sums - shared * self.unit
         longest = np.maximum(self.lengths[rows], self.lengths[columns])
         return 1.0 - shared / longest + alpha * (displacement / shared)
@@ -156,7 +156,10 @@ class _Overlaps:
             first = stop
 
     def _pairs(self, places: Ints, behind: Ints) -> _Pairs:
-        """Of the holders at these places, each with so many that follow in the same list of holders."""
+        """Of the holders at these places, each with so many that follow in the same list of holders.
+
+        Pair and sum are sorted as one integer: n^2 x 4 k^2 has to stay below 2^63.
+        """
         before = np.cumsum(behind) - behind
         other = np.repeat(places + 1 - before, behind) + np.arange(int(behind.sum()))
         terms = np.abs(self.held_at[other] - np.repeat(self.held_at[places], behind)) + self.unit

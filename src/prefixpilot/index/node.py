@@ -89,7 +89,7 @@ class Node:
             self._next_slot += 1
         child.parent = self
         child.slot = slot
-        if self.children is _NO_CHILDREN:
+        if not self.children:
             self.children, self.branches = {}, {}
         blocks = child.blocks
         start = child.start = common_prefix(self.blocks, blocks)

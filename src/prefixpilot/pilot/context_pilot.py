@@ -174,9 +174,10 @@ class ContextPilot:
             InvalidRequestError: not empty, or not such a snapshot. Nothing has changed then.
         """
         with self._lock:
-            learnt = TailLearner(self.config)
-            if isinstance(snapshot, Mapping):
-                learnt.restore(snapshot.get("tails", []))
+            learnt = self._planner.tails
+            if isinstance(snapshot, Mapping) and "tails" in snapshot:
+                learnt = TailLearner(self.config)
+                learnt.restore(snapshot["tails"])
             self._planner.forest.restore(snapshot)
             self._planner.tails = learnt
 
