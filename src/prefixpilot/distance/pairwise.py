@@ -134,10 +134,11 @@ class _Overlaps:
         self, rows: Ints, columns: Ints, sums: NDArray[np.float64] | Ints, alpha: float
     ) -> NDArray[np.float64]:
         """Distances of pairs that share a block, from their sums."""
-        shared = np.floor(sums / self.unit)
+        shared: NDArray[np.float64] = np.floor(sums / self.unit)
         displacement = sums - shared * self.unit
         longest = np.maximum(self.lengths[rows], self.lengths[columns])
-        return 1.0 - shared / longest + alpha * (displacement / shared)
+        result: NDArray[np.float64] = 1.0 - shared / longest + alpha * (displacement / shared)
+        return result
 
     def pairs_behind(self, chunk: int) -> Iterator[_Pairs]:
         """All pairs of a context and one behind it that share a block, some rows at a time.

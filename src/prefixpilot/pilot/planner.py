@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from prefixpilot.annotations import estimate_annotation_tokens
+from prefixpilot.annotations import block_names, estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
 from prefixpilot.constraints import UNCONSTRAINED
@@ -19,7 +19,7 @@ from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
-from prefixpilot.prompts import assemble, relevance_annotation
+from prefixpilot.prompts import assemble, assemble_in_full, relevance_annotation
 from prefixpilot.tails import Tail
 
 _ID_AND_TOKENS = itemgetter(StoredBlock._fields.index("block_id"), StoredBlock._fields.index("tokens"))
@@ -80,7 +80,7 @@ class Planner:
             wish = (*prefix, *self.tails.lead(key, tail))
         if arranger is None and len(ids) == len(stored):
             order = order_blocks(ids, wish)
-            plan = self._plan(request, record, stored, order, (Place.HERE,) * len(ids), len(prefix))
+            plan = self._plan(request, record, stored, order, None, len(prefix))
         else:
             plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
@@ -164,12 +164,20 @@ class Planner:
         record: ConversationRecord,
         stored: Sequence[StoredBlock],
         order: tuple[int, ...],
-        places: Sequence[Place],
+        places: Sequence[Place] | None,
         cached: int | None = None,
     ) -> Plan:
+        """``places`` in prompt order; ``None``: all distinct and in full."""
         templates = self.config.templates
-        planned = assemble(stored, order, places, record, templates, self.config.labels)
-        annotation = relevance_annotation(order, tuple(map(_LABEL, planned)), templates, self.config.annotate)
+        if places is None and self.config.labels == "counted":
+            labels = block_names(record.next_number, len(order), templates)
+            planned = assemble_in_full(stored, order, labels)
+        else:
+            places = (Place.HERE,) * len(order) if places is None else places
+            planned = assemble(stored, order, places, record, templates, self.config.labels)
+            labels = tuple(map(_LABEL, planned))
+        annotation = relevance_annotation(order, labels, templates, self.config.annotate)
+        locations = () if places is None else map(_LOCATION, planned)
         return Plan(
             request.request_id,
             request.tenant,
@@ -181,13 +189,11 @@ class Planner:
             turn=record.turns,
             opener=record.opener,
             templates=templates,
-            annotation_tokens=self._annotation_tokens(planned, annotation),
+            annotation_tokens=self._annotation_tokens(annotation, *locations),
         )
 
-    def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
-        texts = [text for text in map(_LOCATION, planned) if text is not None]
-        if order is not None:
-            texts.append(order)
+    def _annotation_tokens(self, *annotations: str | None) -> int:
+        texts = [text for text in annotations if text is not None]
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
         return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
