@@ -8,14 +8,13 @@ character of which stays as the client wrote it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Role = Literal["system", "user", "assistant", "tool"]
+from prefixpilot.jsontext import Pointer as Pointer
 
-Pointer = tuple[str | int, ...]
-"""Where a value stands in a body: member names and array indices, outermost first."""
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +108,22 @@ class Prompt:
 
 
 class Api(Protocol):
-    """One API. Stateless; an instance is shared by all requests.
+    """One API. Stateless; an instance is shared by all requests."""
 
-    Attributes:
-        name: ``chat``, ``completions``, ``responses`` or ``messages``.
-        paths: request targets without query that it answers, the one to forward to first.
-    """
+    @property
+    def name(self) -> str:
+        """``chat``, ``completions``, ``responses`` or ``messages``."""
+        ...
 
-    name: str
-    paths: tuple[bytes, ...]
+    @property
+    def paths(self) -> tuple[bytes, ...]:
+        """Request targets without query that it answers, the one to forward to first."""
+        ...
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Of a body, those that hold the prompt."""
+        ...
 
     def read(self, body: Mapping[str, Any]) -> Prompt | None:
         """The prompt of a body; ``None`` if it has none that can be read (token ids, unknown shapes): leave it alone.
@@ -130,3 +136,11 @@ class Api(Protocol):
 def chain(parent: bytes, message: bytes) -> bytes:
     """The next link of a hash chain over messages, 16 bytes (blake2b): equal for equal histories, in every process."""
     return hashlib.blake2b(parent + message, digest_size=16).digest()
+
+
+def prompt_of(api: str, body: Mapping[str, Any], messages: Sequence[Message], *, unseen: bool = False) -> Prompt:
+    """A prompt from its messages in reading order; where the newest user message stands is found here."""
+    roles = [message.role for message in messages]
+    newest_user = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
+    in_tool_loop = newest_user >= 0 and "assistant" in roles[newest_user:]
+    return Prompt(api, body, tuple(messages), newest_user, in_tool_loop, unseen)
