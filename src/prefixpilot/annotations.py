@@ -143,9 +143,7 @@ def text_name(label: str | None, opening: str = "") -> str:
     return f'the text that begins "{opening}"'
 
 
-def ranking_annotation(
-    names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES, *, rest: bool = False
-) -> str:
+def ranking_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES, *, rest: bool = False) -> str:
     """The order annotation over labels that stand in the prompt, most relevant first; ``rest``: there are others.
 
     >>> ranking_annotation(["fees.pdf", "map.md"], rest=True)

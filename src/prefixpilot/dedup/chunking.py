@@ -1,8 +1,9 @@
 """Content-defined chunking: cuts a text where its own words say so, so that an insertion moves only the cuts near it.
 
-The scheme is FastCDC's (Xia et al., USENIX ATC 2016): no cut before a minimum, a strict condition up to the normal size, a loose
-one behind it, a forced cut at the maximum. The unit is not the byte but the line (a long one falls into sentences, a
-sentence without end into words), so that every cut stands where a reader would cut, and one checksum a line is enough.
+The scheme is FastCDC's (Xia et al., USENIX ATC 2016): no cut before a minimum, a strict condition up to the normal
+size, a loose one behind it, a forced cut at the maximum. The unit is not the byte but the line (a long one falls into
+sentences, a sentence without end into words), so that every cut stands where a reader would cut, and one checksum a
+line is enough.
 """
 
 from __future__ import annotations

@@ -107,6 +107,9 @@ class Sender(NamedTuple):
     system: bytes
 
 
+NOBODY: Final = Sender(b"", b"")
+
+
 class _Entry:
     def __init__(self) -> None:
         self.by_sender: OrderedDict[Sender, Sent] = OrderedDict()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
@@ -70,7 +71,7 @@ def arrange(
     note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
     if note and cost > max(plan.predicted_cached_tokens or 0, tokens // _SHARE_OF_REGION):
-        return Arranged(given, plan=_as_given(plan, full) if not any(repeated) else None)
+        return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
     return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
 
 
@@ -98,10 +99,10 @@ def _costing(plan: Plan, cost: int) -> Plan:
     return replace(plan, order_annotation=None, annotation_tokens=cost, gain=gain)
 
 
-def _as_given(plan: Plan, full: Sequence[int]) -> Plan:
-    """What is learnt where the order stays as it was: that it was sent so."""
-    blocks = tuple(sorted(plan.blocks, key=lambda block: block.position))
-    return replace(plan, blocks=blocks, order_annotation=None, annotation_tokens=0, prefix_len=0)
+def _as_given(plan: Plan) -> Plan:
+    """What is learnt where the order stays as it was: that it was sent so. Nothing is predicted of it."""
+    blocks = tuple(b._replace(location_annotation=None) for b in sorted(plan.blocks, key=attrgetter("position")))
+    return replace(plan, blocks=blocks, annotation_tokens=0, prefix_len=0, predicted_cached_tokens=None)
 
 
 def _cut(text: str, span: Span) -> str:

@@ -6,6 +6,7 @@ it begins, or those words. A tool result is named by its call; there the latest 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -20,6 +21,8 @@ MAX_NAME: Final = 200
 """Characters of a label, or of a call's arguments, that is used as a name."""
 _OPENING_WORDS: Final = 8
 _OPENING_CHARACTERS: Final = 80
+_LEAST_WORDS: Final = 3
+_UNQUOTABLE: Final = re.compile(r'["\\]')
 
 
 class Standing(NamedTuple):
@@ -149,6 +152,11 @@ class Catalogue:
 
 
 def opening(text: str) -> str:
-    """The words with which a text begins; empty if they cannot be quoted."""
-    words = " ".join(text.split()[:_OPENING_WORDS])[:_OPENING_CHARACTERS]
-    return "" if '"' in words or "\\" in words else words
+    """The words with which a text begins, up to a character that cannot be quoted; empty if these are too few.
+
+    >>> opening('The fee is "due" in May.'), opening('It "is"')
+    ('The fee is', '')
+    """
+    plain = _UNQUOTABLE.split(text, maxsplit=1)[0]
+    words = plain.split()[:_OPENING_WORDS]
+    return " ".join(words)[:_OPENING_CHARACTERS] if len(words) >= _LEAST_WORDS else ""

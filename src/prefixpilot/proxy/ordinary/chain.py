@@ -52,7 +52,9 @@ class Links:
                 links.append(None)
         first = next((known for known in links if known is not None), b"")
         roles = (message.role for message in prompt.messages)
-        return cls(digests, tuple(links), first, joined(d for d, r in zip(digests, roles, strict=True) if r == "system"))
+        return cls(
+            digests, tuple(links), first, joined(d for d, r in zip(digests, roles, strict=True) if r == "system")
+        )
 
 
 def message_digest(message: Message) -> bytes:

@@ -89,8 +89,11 @@ class Desk:
 
     # -- what becomes of them
 
-    def result(self, segment: Segment, text: NamedText) -> Replaced | None:
-        """A tool result that an earlier one equals, or that holds long parts of others."""
+    def result(self, segment: Segment, text: NamedText, *, structured: bool) -> Replaced | None:
+        """A tool result that an earlier one equals, or that holds long parts of others.
+
+        ``structured``: units are found in it, which are looked at one by one if the whole stays.
+        """
         if not self.dedupe:
             return None
         standing = self.catalogue.find(text.digest)
@@ -98,7 +101,8 @@ class Desk:
             if self.catalogue.times(text.digest) > RESULTS_REPLACED:
                 return None
             return self._repeat(text.body, text, standing, segment, "text")
-        if self.partial and self.settings.partial == "all" and text.chunks and not self.catalogue.made(segment):
+        parts = self.partial and self.settings.partial == "all" and not structured
+        if parts and text.chunks and not self.catalogue.made(segment):
             return self._runs(text.body, text, segment)
         return None
 
