@@ -150,8 +150,8 @@ class FormsLedger:
     def recall(self, key: bytes, sender: Sender, holds: Callable[[Sent], bool]) -> Sent | None:
         """The form in which this content was sent, among those that ``holds`` accepts for the prompt at hand.
 
-        That of this very sender first, then of the same ``who``, then of the same ``system``, then any; of several the
-        latest.
+        That of this very sender first, then of the same ``who``, then of the same ``system``, then any; of several one
+        with annotations, since these hold only where it was sent so; then the latest.
         """
         entry = self._entries.get(key)
         if entry is None:
@@ -160,7 +160,7 @@ class FormsLedger:
         fitting = [(known, sent) for known, sent in reversed(entry.by_sender.items()) if holds(sent)]
         if not fitting:
             return None
-        return max(fitting, key=lambda item: _likeness(item[0], sender))[1]
+        return max(fitting, key=lambda item: (_likeness(item[0], sender), bool(item[1].targets)))[1]
 
     def record(self, key: bytes, sender: Sender, sent: Sent) -> bool:
         """This content was sent so. What is recorded of a sender stays: its next turns are sent the same.

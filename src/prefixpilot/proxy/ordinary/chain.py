@@ -5,8 +5,8 @@ It covers user and tool messages as the client sent them. Not covered:
 - *system text*, so that a clock in it breaks nothing; its regions have keys of their own, behind the first link;
 - *assistant messages*, which we never change and no annotation points to, and which clients trim, translate and strip
   of thinking from one turn to the next;
-- *cache marks*, which clients move from turn to turn, and whether a lone text is a string or a list with one part,
-  which clients change to set a mark.
+- *cache marks*, which clients move from turn to turn, and how a lone text is written: as a string or as a list with one
+  part (which clients change to set a mark), as a whole ``input`` or as a message in it (Responses).
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class Links:
 
 def message_digest(message: Message) -> bytes:
     """Digest of a message (16 bytes), whatever cache marks stand on it. O(bytes)."""
-    text = canonical(message.value)
+    value = message.value
+    if isinstance(value, str):
+        value = {"role": message.role, "content": value}
+    elif isinstance(value, Mapping) and value.get("type") == "message":
+        value = {key: member for key, member in value.items() if key != "type"}
+    text = canonical(value)
     return blake2b(f"{message.role}\n{text}".encode(), digest_size=16).digest()
 
 
