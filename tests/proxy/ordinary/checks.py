@@ -17,6 +17,8 @@ REPEAT = re.compile(r"\[Unchanged: same text as (.*) above\.\]", re.DOTALL)
 RESULT = re.compile(r"the latest result of (\w+)\((.*)\)")
 OPENING = re.compile(r'(?:(.*) that begins|the text that begins) "(.*)"')
 
+RESULT_LABEL = "\0result"
+
 
 class Shown(NamedTuple):
     """A text that stands in full in a forwarded prompt: under a label, or as the result of a call."""
@@ -41,26 +43,28 @@ class Read:
             assert (own.pointer, own.role) == (forwarded.pointer, forwarded.role)
             if own.role == "assistant":
                 assert own.text == forwarded.text
-            elif own.role == "tool" and not NOTE.search(own.text):
+            elif own.role == "tool":
                 self._result(own.text, forwarded.text, calls[own.call_id or ""])
             else:
                 self._text(own.text, forwarded.text)
 
     def _result(self, own: str, forwarded: str, call: str) -> None:
-        if forwarded != own:
-            named = REPEAT.fullmatch(forwarded)
-            assert named is not None, forwarded
+        """A result is one annotation, or its units are looked at one by one."""
+        named = REPEAT.fullmatch(forwarded)
+        if named is not None:
             target = RESULT.fullmatch(named[1])
-            assert target is not None
+            assert target is not None, forwarded
             assert self.results[f"{target[1]}({target[2]})"] == own, "the latest result of that call is another"
-            assert any(shown.text == own for shown in self.shown), "stands nowhere in full"
+            assert Shown(RESULT_LABEL, own) in self.shown, "stands nowhere in full"
             self.annotations += 1
         else:
-            self.shown.append(Shown("", own))
+            self._text(own, forwarded)
+        if forwarded == own:
+            self.shown.append(Shown(RESULT_LABEL, own))
         self.results[call] = own
 
     def _text(self, own: str, forwarded: str) -> None:
-        assert NOTE.sub("\0", own) == NOTE.sub("\0", forwarded), "text outside the units has changed"
+        assert NOTE.sub("\0", own) == NOTE.sub("\0", forwarded), f"text outside the units has changed: {forwarded}"
         for given, kept in zip(_runs(own), _runs(forwarded), strict=True):
             self._region(given, kept)
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hypothesis import Phase
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -254,4 +255,4 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
-TestConversations.settings = run_settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestConversations.settings = run_settings(max_examples=60, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))

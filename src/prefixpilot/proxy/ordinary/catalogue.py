@@ -62,14 +62,17 @@ class Catalogue:
 
     # -- what has been read
 
+    def announce(self, text: NamedText, segment: Segment) -> None:
+        """A text will stand in this string, maybe in front of annotations that are about to be named: what has been
+        named must not mean it too."""
+        for name in () if text.whole else self._names(text, segment):
+            if self._bearer.setdefault(name, text.digest) != text.digest:
+                self._shared.add(name)
+
     def add(self, text: NamedText, segment: Segment, passage: int) -> None:
         """A text of a string comes next; ``text.body`` counts the characters of ``segment.text``."""
-        names = self._names(text, segment)
-        standing = Standing(text.digest, text.raw, names, segment.message, passage)
-        if not text.whole:
-            for name in names:
-                if self._bearer.setdefault(name, text.digest) != text.digest:
-                    self._shared.add(name)
+        self.announce(text, segment)
+        standing = Standing(text.digest, text.raw, self._names(text, segment), segment.message, passage)
         if text.full:
             self._standing.setdefault(text.digest, standing)
             if text.chunks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from prefixpilot.apis.base import Segment
@@ -110,14 +110,17 @@ class Passage:
                 self._treat_region(region, segment, index)
         self.desk.catalogue.add_result(segment, whole.digest)
         if self._slots:
-            whole = NamedText(index, whole.body, whole.digest, whole.raw, False, None, True)
+            whole = replace(whole, full=False, chunks=())
         self._add(whole, segment)
 
     def _treat_region(self, region: Region, segment: Segment, index: int) -> None:
         pieces: list[Form] = []
         repeated: list[bool] = []
-        for unit in region.units:
-            replaced = self._treat_unit(unit, region, segment, index)
+        texts = [self.desk.unit_text(unit, region, segment, index) for unit in region.units]
+        for text in texts:
+            self.desk.catalogue.announce(text, segment)
+        for unit, text in zip(region.units, texts, strict=True):
+            replaced = self._treat_unit(unit, text, region, segment)
             pieces.append((unit.span,) if replaced is None else replaced.pieces)
             repeated.append(replaced is not None)
         arranged = Arranged(tuple(range(len(pieces))))
@@ -129,11 +132,10 @@ class Passage:
             )
         self._place(region, pieces, repeated, arranged)
 
-    def _treat_unit(self, unit: Unit, region: Region, segment: Segment, index: int) -> Replaced | None:
-        text = self.desk.unit_text(unit, region, segment, index)
+    def _treat_unit(self, unit: Unit, text: NamedText, region: Region, segment: Segment) -> Replaced | None:
         replaced = self.desk.unit(unit, text, region, segment)
         if replaced is not None:
-            text = self.desk.unit_text(unit, region, segment, index, full=False)
+            text = replace(text, full=False, chunks=())
             self._targets += replaced.targets
             self._saved += replaced.saved
             self._repeats += len(replaced.targets)

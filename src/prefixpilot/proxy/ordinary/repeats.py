@@ -64,14 +64,14 @@ class Desk:
 
     # -- texts, as they are known
 
-    def unit_text(self, unit: Unit, region: Region, segment: Segment, index: int, *, full: bool = True) -> NamedText:
+    def unit_text(self, unit: Unit, region: Region, segment: Segment, index: int) -> NamedText:
         """What is kept of a unit; ``index`` is that of its string in the message."""
         body = segment.text[unit.body.start : unit.body.end]
         plain = region.literal == "text" and region.repeats in ("safe", "keep-label")
         raw = text_digest(body)
         digest = raw if unit.text == body else text_digest(unit.text)
-        parts = chunks(body) if full and plain and self._chunked(body) else ()
-        return NamedText(index, unit.body, digest, raw, full, unit.label, chunks=parts)
+        parts = chunks(body) if plain and self._chunked(body) else ()
+        return NamedText(index, unit.body, digest, raw, True, unit.label, chunks=parts)
 
     def result_text(self, segment: Segment, index: int) -> NamedText:
         """What is kept of a tool result as a whole."""
