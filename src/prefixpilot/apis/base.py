@@ -8,10 +8,12 @@ character of which stays as the client wrote it.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from prefixpilot.jsontext import Edit
 from prefixpilot.jsontext import Pointer as Pointer
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -131,6 +133,22 @@ class Api(Protocol):
         Never raises: the engine is the one to refuse a body.
         """
         ...
+
+    def in_front(self, message: Message, text: str) -> Edit:
+        """The edit that puts ``text`` and a blank line in front of a message's own words.
+
+        Content given as parts gets one more text part.
+
+        Raises:
+            InvalidRequestError: the message takes no text; names its content.
+        """
+        ...
+
+
+def digest(value: Any) -> bytes:
+    """16 bytes over a JSON value, equal for equal values in every process (sorted keys, ASCII, blake2b)."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(canonical.encode("ascii"), digest_size=16).digest()
 
 
 def chain(parent: bytes, message: bytes) -> bytes:

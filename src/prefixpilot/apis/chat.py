@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from prefixpilot.apis.base import Message, Pointer, Prompt, Role, ToolCall, prompt_of
-from prefixpilot.apis.parts import is_marked, mark_last, objects, segments_of, string, texts_of
+from prefixpilot.apis.parts import is_marked, mark_last, objects, segments_of, string, text_in_front, texts_of
+from prefixpilot.jsontext import Edit
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -31,6 +32,10 @@ class Chat:
         if not isinstance(given, list):
             return None
         return prompt_of(self.name, body, [_message(i, value) for i, value in enumerate(given)])
+
+    def in_front(self, message: Message, text: str) -> Edit:
+        """See :class:`~prefixpilot.apis.base.Api`."""
+        return text_in_front(message.value.get("content"), (*message.pointer, "content"), text)
 
 
 def _message(i: int, value: Any) -> Message:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from prefixpilot.apis.base import Message, Prompt, prompt_of
-from prefixpilot.apis.parts import segments_of, texts_of
+from prefixpilot.apis.parts import segments_of, text_in_front, texts_of
+from prefixpilot.jsontext import Edit
 
 
 class Completions:
@@ -26,3 +27,7 @@ class Completions:
             return None
         segments = segments_of(texts_of(prompt, ("prompt",)), 0, "user")
         return prompt_of(self.name, body, [Message("user", ("prompt",), prompt, segments)])
+
+    def in_front(self, message: Message, text: str) -> Edit:
+        """See :class:`~prefixpilot.apis.base.Api`."""
+        return text_in_front(message.value, message.pointer, text)

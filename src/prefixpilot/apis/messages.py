@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from prefixpilot.apis.base import Message, Pointer, Prompt, Role, Segment, ToolCall, prompt_of
-from prefixpilot.apis.parts import Text, canonical, is_marked, objects, segments_of, string, texts_of
+from prefixpilot.apis.parts import Text, canonical, is_marked, objects, segments_of, string, text_in_front, texts_of
+from prefixpilot.jsontext import Edit
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 _RESULT: Final = "tool_result"
@@ -33,6 +34,16 @@ class Messages:
         first = len(messages)
         messages += [_message(i, value, first + i) for i, value in enumerate(given)]
         return prompt_of(self.name, body, messages)
+
+    def in_front(self, message: Message, text: str) -> Edit:
+        """See :class:`~prefixpilot.apis.base.Api`. Tool results stay first, as the API demands."""
+        content = message.value.get("content")
+        return text_in_front(content, (*message.pointer, "content"), text, at=results_end(content))
+
+
+def results_end(content: Any) -> int:
+    """Index of the first part of a message behind all tool results in it."""
+    return max((i + 1 for i, part in objects(content) if part.get("type") == _RESULT), default=0)
 
 
 def _message(i: int, value: Any, message: int) -> Message:

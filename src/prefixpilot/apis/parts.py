@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.apis.base import Pointer, Role, Segment
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.jsontext import Edit, InsertElement, SetText, kind_of, written
 
 TEXT_TYPES: Final = ("text", "input_text", "output_text")
 
@@ -49,6 +51,29 @@ def segments_of(texts: list[Text], message: int, role: Role, call_id: str | None
     """The texts of a message, whose words are all ``role``'s; those of an assistant are sealed."""
     sealed = role == "assistant"
     return tuple(Segment(at, text, role, message, sealed, ends, call_id) for at, text, ends in texts)
+
+
+def text_in_front(content: Any, pointer: Pointer, text: str, kind: str = "text", at: int = 0) -> Edit:
+    """See :meth:`~prefixpilot.apis.base.Api.in_front`; a new part is of ``kind`` and goes in front of part ``at``."""
+    if isinstance(content, str):
+        return SetText(pointer, f"{text}\n\n{content}")
+    if isinstance(content, list):
+        return InsertElement(pointer, at, {"type": kind, "text": f"{text}\n\n"})
+    raise InvalidRequestError(
+        written(pointer),
+        f"is {kind_of(content)}, so the context blocks cannot be put in front of it",
+        "give a string or a list of content parts",
+    )
+
+
+def unmarked(value: Any) -> Any:
+    """A message without the client's cache marks, which move from turn to turn. O(parts)."""
+    if not isinstance(value, dict):
+        return value
+    message = {key: each for key, each in value.items() if key != "cache_control"}
+    if isinstance(message.get("content"), list):
+        message["content"] = [unmarked(part) for part in message["content"]]
+    return message
 
 
 def objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:

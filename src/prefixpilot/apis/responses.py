@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from prefixpilot.apis.base import Message, Pointer, Prompt, Role, ToolCall, prompt_of
-from prefixpilot.apis.parts import objects, segments_of, string, texts_of
+from prefixpilot.apis.parts import objects, segments_of, string, text_in_front, texts_of
+from prefixpilot.jsontext import Edit
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -44,6 +45,12 @@ class Responses:
             first = len(messages)
             messages += [_item(i, value, first + i) for i, value in enumerate(given)]
         return prompt_of(self.name, body, messages, unseen=_refers_to_more(body))
+
+    def in_front(self, message: Message, text: str) -> Edit:
+        """See :class:`~prefixpilot.apis.base.Api`."""
+        if isinstance(message.value, str):
+            return text_in_front(message.value, message.pointer, text)
+        return text_in_front(message.value.get("content"), (*message.pointer, "content"), text, "input_text")
 
 
 def _refers_to_more(body: Mapping[str, Any]) -> bool:

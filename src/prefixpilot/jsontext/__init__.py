@@ -1,6 +1,7 @@
 """JSON as the text it came in: edits are put into it, every other character stays as it was written. Pure."""
 
 from prefixpilot.jsontext.edits import Edit, InsertElement, Permute, Pointer, RemoveMember, SetMember, SetText
+from prefixpilot.jsontext.naming import kind_of, written
 from prefixpilot.jsontext.text import JsonText, NoObjectError, UnreadableError
 
 __all__ = [
@@ -14,4 +15,6 @@ __all__ = [
     "SetMember",
     "SetText",
     "UnreadableError",
+    "kind_of",
+    "written",
 ]
