@@ -106,7 +106,8 @@ class Recogniser(Protocol):
     A user's own recogniser is an object with these two; :func:`check_recogniser` tests it on a sample.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """The regions of this format in a string, in order, not overlapping; empty if there is none, or any doubt.
