@@ -33,6 +33,7 @@ from prefixpilot.proxy.intake import (
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
@@ -85,6 +86,7 @@ class ProxyApp:
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
+        steps.setdefault("treat", OrdinaryTreat.of(settings.ordinary, settings.tenant, self._planner, lock))
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(

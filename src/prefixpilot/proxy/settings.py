@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from prefixpilot.config import PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -42,6 +43,7 @@ class ProxySettings:
         admission_window_ms: under concurrency, hold requests with blocks for so many milliseconds at most and plan them
             as one batch; 0 holds none.
         max_held: requests held at most; the window closes when so many are.
+        ordinary: what is done to requests without blocks.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -70,6 +72,7 @@ class ProxySettings:
     max_blocks: int = 100_000
     admission_window_ms: float = 0.0
     max_held: int = 64
+    ordinary: OrdinarySettings = field(default_factory=OrdinarySettings)
 
     def __post_init__(self) -> None:
         _check_engine(self.engine)

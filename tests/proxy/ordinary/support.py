@@ -17,7 +17,7 @@ from prefixpilot.jsontext import JsonText
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.memory.forms import FormsLedger
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
-from prefixpilot.proxy.ordinary.treat import Asked, Ordinary, Treatment
+from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
 
 _NOTE = re.compile(r'<note name="([^"\n]*)">\n(.*?)\n</note>', re.DOTALL)
 _ROW = re.compile(r'\{"n": (\d+), "text": ("(?:[^"\\]|\\.)*")\}')
@@ -83,9 +83,7 @@ def _rows(text: str) -> tuple[Region, ...]:
 class Proxy:
     """Sends bodies through the treatment and keeps what an engine would have got."""
 
-    def __init__(
-        self, recognise: Recogniser | None = None, api: Api | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, recognise: Recogniser | None = None, api: Api | None = None, **settings: Any) -> None:
         self.api = api or Chat()
         self.pilot = ContextPilot(PilotConfig(annotate=0))
         self.ledger = FormsLedger(settings.pop("max_forms", 10_000), settings.pop("max_forms_bytes", 10**7))
@@ -97,10 +95,10 @@ class Proxy:
         assert prompt is not None
         return prompt
 
-    def treat(self, body: dict[str, Any], who: bytes = b"", **asked: Any) -> Treatment:
+    def treat(self, body: dict[str, Any], who: bytes = b"", **asked: Any) -> Decision:
         return self.ordinary.treat(Asked(self.read(body), RequestId(f"r{next(self._ids)}"), who, **asked))
 
-    def forwarded(self, body: dict[str, Any], treatment: Treatment) -> dict[str, Any]:
+    def forwarded(self, body: dict[str, Any], treatment: Decision) -> dict[str, Any]:
         """The body as it is sent: written by way of its text."""
         data = json.dumps(body).encode()
         sent = JsonText.read(data).edited(treatment.edits(self.read(body)))

@@ -17,7 +17,7 @@ from prefixpilot.apis.base import Api
 from prefixpilot.apis.chat import Chat
 from prefixpilot.apis.messages import Messages
 from prefixpilot.apis.responses import Responses
-from prefixpilot.proxy.ordinary.treat import Treatment
+from prefixpilot.proxy.ordinary.treat import Decision
 
 APIS: dict[str, Api] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 
@@ -136,9 +136,7 @@ class Conversations(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), chosen=documents, how=labels, question=st.integers(0, 1), in_front=st.booleans())
-    def ask(
-        self, data: st.DataObject, chosen: list[tuple[int, int]], how: str, question: int, in_front: bool
-    ) -> None:
+    def ask(self, data: st.DataObject, chosen: list[tuple[int, int]], how: str, question: int, in_front: bool) -> None:
         i = self._pick(data)
         text = f"Question {question}?\n\n{region(chosen, how)}" if in_front else f"{region(chosen, how)}\n\n{question}?"
         self.clients[i].steps.append(Step("user", text))
@@ -224,7 +222,7 @@ class Conversations(RuleBasedStateMachine):
     def _send(self, i: int) -> None:
         client = self.clients[i]
         body = BODIES[self.api](client)
-        treatment: Treatment = self.proxy.treat(body, client.who)
+        treatment: Decision = self.proxy.treat(body, client.who)
         assert self.proxy.treat(body, client.who).forms == treatment.forms, "not deterministic"
         sent = self.proxy.forwarded(body, treatment)
         self._check(client, sent)
@@ -255,4 +253,6 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
-TestConversations.settings = run_settings(max_examples=60, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+TestConversations.settings = run_settings(
+    max_examples=60, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)

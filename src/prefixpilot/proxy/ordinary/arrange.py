@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
 from prefixpilot.formats.base import Region
 from prefixpilot.pieces import Span
@@ -41,6 +42,7 @@ class Route(NamedTuple):
     request_id: RequestId
     tenant: TenantId
     scope: str
+    constraints: Constraints = UNCONSTRAINED
 
 
 def arrange(
@@ -57,22 +59,29 @@ def arrange(
 
     Args:
         text: the string that it stands in.
+        route: with a bound on displacement, a region with annotations keeps its order.
         repeated: of each unit, whether it has become an annotation.
     """
     given = tuple(range(len(region.units)))
     full = [i for i in given if not repeated[i]]
     texts = [_cut(text, region.units[i].span) for i in full]
     tokens = sum(map(count, texts))
-    if not region.movable or len(full) < 2 or tokens < settings.min_region_tokens:
+    bounded = route.constraints is not UNCONSTRAINED and any(repeated)
+    if not region.movable or bounded or len(full) < 2 or tokens < settings.min_region_tokens:
         return Arranged(given)
-    blocks = tuple(ContextBlock(text=unit) for unit in texts)
-    plan = propose(Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope))
+    plan = propose(request(texts, route))
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
     note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
     if note and cost > max(plan.predicted_cached_tokens or 0, tokens // _SHARE_OF_REGION):
         return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
     return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
+
+
+def request(texts: Sequence[str], route: Route) -> Request:
+    """The units of a region as the context of a request."""
+    blocks = tuple(ContextBlock(text=text) for text in texts)
+    return Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope, constraints=route.constraints)
 
 
 def _ranking(region: Region, order: Sequence[int], most: int, templates: Templates) -> str:

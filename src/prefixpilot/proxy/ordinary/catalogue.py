@@ -51,6 +51,7 @@ class Catalogue:
         self._bearer: dict[str, bytes] = {}
         self._shared: set[str] = set()
         self._results: Counter[bytes] = Counter()
+        self._documents: Counter[bytes] = Counter()
         self._made: Counter[tuple[str, str]] = Counter()
         self._chunks = ChunkIndex()
         self._sources: list[Standing] = []
@@ -73,6 +74,8 @@ class Catalogue:
         """A text of a string comes next; ``text.body`` counts the characters of ``segment.text``."""
         self.announce(text, segment)
         standing = Standing(text.digest, text.raw, self._names(text, segment), segment.message, passage)
+        if segment.role == "tool" and not text.whole:
+            self._documents[text.digest] += 1
         if text.full:
             self._standing.setdefault(text.digest, standing)
             if text.chunks:
@@ -109,6 +112,10 @@ class Catalogue:
     def times(self, digest: bytes) -> int:
         """How many tool results had this text."""
         return self._results[digest]
+
+    def seen(self, digest: bytes) -> int:
+        """How often this text stood as a unit in a tool result."""
+        return self._documents[digest]
 
     def made(self, segment: Segment) -> int:
         """How often the call that a tool result answers has been answered before."""

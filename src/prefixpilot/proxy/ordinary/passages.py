@@ -173,5 +173,16 @@ def outside_fences(regions: Sequence[Region], text: str) -> tuple[Region, ...]:
     return tuple(region for region in regions if not any(_inside(region, fence) for fence in fenced))
 
 
+def parts_of(regions: Sequence[Region], segment: Segment) -> tuple[Region, ...]:
+    """The regions of a tool result but for one that is all of it: that is looked at as a whole, by its call."""
+    if segment.role != "tool":
+        return tuple(regions)
+    return tuple(r for r in regions if len(r.units) > 1 or _cut(segment, r.units[0].body) != segment.text.strip())
+
+
+def _cut(segment: Segment, span: Span) -> str:
+    return segment.text[span.start : span.end].strip()
+
+
 def _inside(region: Region, fence: Span) -> bool:
     return fence.start < region.units[0].span.start and region.units[-1].span.end < fence.end

@@ -4,7 +4,8 @@ A text is replaced only if an equal one stands in full above, can be named in wo
 annotation saves tokens net. What is inside a code fence stays. The label and the wrapper of the later text stay.
 
 The loop guard: the first equal tool result is replaced; from the second on each stands in full, since a model that asks
-again does not see what it needs. The same holds for documents inside the result of a call that was made twice before.
+again does not see what it needs. The same holds for a result that is one document with a wrapper, and for documents
+inside the result of a call that was made twice before.
 """
 
 from __future__ import annotations
@@ -108,13 +109,18 @@ class Desk:
 
     def unit(self, unit: Unit, text: NamedText, region: Region, segment: Segment) -> Replaced | None:
         """A unit whose body stands above, or holds long parts of others."""
-        guarded = segment.role == "tool" and self.catalogue.made(segment) > RESULTS_REPLACED
-        if not self.dedupe or guarded or region.repeats == "no":
+        if not self.dedupe or self._guarded(text, region, segment) or region.repeats == "no":
             return None
         standing = self.catalogue.find(text.digest)
         if standing is not None:
             return self._repeat(unit.span, text, standing, segment, region.literal, region.repeats)
         return self._runs(unit.span, text, segment) if self.partial and text.chunks else None
+
+    def _guarded(self, text: NamedText, region: Region, segment: Segment) -> bool:
+        if segment.role != "tool":
+            return False
+        times = self.catalogue.seen(text.digest) if len(region.units) == 1 else 0
+        return max(times, self.catalogue.made(segment)) > RESULTS_REPLACED
 
     def _repeat(
         self,

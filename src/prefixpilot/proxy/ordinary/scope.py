@@ -8,7 +8,7 @@ from typing import Any
 
 from prefixpilot.apis.base import Message, Segment
 from prefixpilot.pieces import Form, Slot, fill
-from prefixpilot.prompts.chat import SCOPE_FIELDS
+from prefixpilot.prompts.request import SCOPE_FIELDS
 from prefixpilot.proxy.ordinary.chain import canonical
 
 

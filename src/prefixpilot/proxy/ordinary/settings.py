@@ -16,6 +16,8 @@ class OrdinarySettings:
 
     Attributes:
         recognise: names of the recognisers that are on; ``("all",)`` for all of them, ``()`` for none.
+        recognisers: further ones, as ``package.module:name``: objects with ``name`` and ``find``
+            (:class:`prefixpilot.formats.base.Recogniser`).
         order: movable units change places, so that those that the engine has come first.
         dedupe: a text that stands in full earlier in the prompt becomes an annotation that says where.
         partial: long parts of a text, too: ``units`` in documents and memories, ``all`` in plain-text tool results too,
@@ -32,6 +34,7 @@ class OrdinarySettings:
     """
 
     recognise: tuple[str, ...] = ("all",)
+    recognisers: tuple[str, ...] = ()
     order: bool = True
     dedupe: bool = True
     partial: Partial = "units"
@@ -46,6 +49,9 @@ class OrdinarySettings:
         object.__setattr__(self, "recognise", tuple(self.recognise))
         if not all(isinstance(name, str) and name for name in self.recognise):
             raise ConfigError("recognise", f"is {self.recognise!r}", "give names of recognisers, or 'all'")
+        object.__setattr__(self, "recognisers", tuple(self.recognisers))
+        if not all(isinstance(path, str) and path.count(":") == 1 for path in self.recognisers):
+            raise ConfigError("recognisers", f"is {self.recognisers!r}", "write each as package.module:name")
         for name in ("order", "dedupe"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use true or false")

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.apis.base import Message, Pointer, Prompt, Segment
 from prefixpilot.blocks import estimate_tokens
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import DEFAULT_TENANT, Plan, RequestId, TenantId
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.formats.base import Region
@@ -30,7 +31,7 @@ from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sende
 from prefixpilot.proxy.ordinary.arrange import Route
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
-from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences
+from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
 from prefixpilot.proxy.ordinary.repeats import Desk
 from prefixpilot.proxy.ordinary.scope import Before
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
@@ -48,6 +49,7 @@ class Asked:
         tenant: see :class:`prefixpilot.core.Request`.
         recognise: names of the recognisers that count here; ``None`` for those of the settings.
         order, dedupe: whether they are on here; they only switch off.
+        max_displacement: how far a unit may stand from its place; ``None`` for no bound.
     """
 
     prompt: Prompt
@@ -57,6 +59,7 @@ class Asked:
     recognise: tuple[str, ...] | None = None
     order: bool = True
     dedupe: bool = True
+    max_displacement: int | None = None
 
 
 class Record(NamedTuple):
@@ -67,7 +70,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
+class Decision:
     """What to send, and what to learn once the engine has it.
 
     Attributes:
@@ -99,7 +102,7 @@ class Ordinary:
     """Treats requests that know nothing of us. ``treat`` changes nothing that is shared but block records of the pilot.
 
     Args:
-        pilot: plans regions; its own order annotation is not used, so give it ``annotate=0``.
+        pilot: plans regions; its own order annotation is not used.
         ledger: see :class:`prefixpilot.proxy.memory.forms.FormsLedger`.
         recognise: the regions of a string, in order, not overlapping.
         count_tokens: length of a text in tokens; without it lengths are estimated.
@@ -121,11 +124,14 @@ class Ordinary:
         self.count = count_tokens
         self.templates = templates
 
-    def treat(self, asked: Asked) -> Treatment:
-        """What to send. O(characters), and a plan for each region that may be ordered."""
-        return _Walk(self, asked).run()
+    def treat(self, asked: Asked, recognise: Recognise | None = None) -> Decision:
+        """What to send. O(characters), and a plan for each region that may be ordered.
 
-    def learn(self, treatment: Treatment) -> None:
+        ``recognise`` stands in the place of the one given at the beginning.
+        """
+        return _Walk(self, asked, recognise or self.recognise).run()
+
+    def learn(self, treatment: Decision) -> None:
         """The engine has it now."""
         for plan in treatment.plans:
             self.pilot.learn(plan)
@@ -136,8 +142,9 @@ class Ordinary:
 class _Walk:
     """One prompt, from its beginning to its end."""
 
-    def __init__(self, ordinary: Ordinary, asked: Asked) -> None:
+    def __init__(self, ordinary: Ordinary, asked: Asked, recognise: Recognise) -> None:
         self._ordinary = ordinary
+        self._recognise = recognise
         self._asked = asked
         self._prompt = asked.prompt
         self._links = Links.of(asked.prompt)
@@ -152,7 +159,7 @@ class _Walk:
         self._recalled = 0
         self._answered = False
 
-    def run(self) -> Treatment:
+    def run(self) -> Decision:
         """All messages."""
         for index, message in enumerate(self._prompt.messages):
             forms = self._message(index, message)
@@ -161,7 +168,7 @@ class _Walk:
                     self._forms[segment.pointer] = form
             self._before.add(message, self._links.digests[index], forms)
             self._answered = self._answered or message.role == "assistant"
-        return Treatment(
+        return Decision(
             self._forms,
             self._sender,
             tuple(self._records),
@@ -276,7 +283,9 @@ class _Walk:
         self._plans += 1
         suffix = "" if self._plans == 1 else f"#{self._plans}"
         scope = self._before.scope(message, segment, forms, slots, end)
-        return Route(RequestId(self._asked.request_id + suffix), self._asked.tenant, scope)
+        limit = self._asked.max_displacement
+        constraints = UNCONSTRAINED if limit is None else Constraints(max_displacement=limit)
+        return Route(RequestId(self._asked.request_id + suffix), self._asked.tenant, scope, constraints)
 
     def _regions(self, segment: Segment) -> tuple[Region, ...]:
         if segment.sealed:
@@ -286,7 +295,7 @@ class _Walk:
             wanted = self._ordinary.settings.recognise
         if not wanted:
             return ()
-        regions = outside_fences(self._ordinary.recognise(segment), segment.text)
+        regions = parts_of(outside_fences(self._recognise(segment), segment.text), segment)
         return regions if EVERYTHING in wanted else tuple(r for r in regions if r.format in wanted)
 
 
