@@ -23,6 +23,7 @@ from tests.proxy.ordinary.support import (
 )
 
 from prefixpilot.apis.messages import Messages
+from prefixpilot.apis.responses import Responses
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
@@ -73,10 +74,55 @@ def test_an_image_before_a_region_is_another_prefix() -> None:
     assert (same.moved, other.moved) == (1, 0)
 
 
-def test_a_short_region_and_one_behind_an_answer_keep_their_order() -> None:
+def test_a_short_region_keeps_its_order() -> None:
     proxy = Proxy(min_region_tokens=10_000)
     assert proxy.treat(chat(user(notes(("a", A), ("b", B))))).plans == ()
-    assert Proxy().treat(chat(user("hi"), said("ho"), user(notes(("a", A), ("b", B))))).plans == ()
+
+
+def test_behind_equal_examples_and_answers_units_are_ordered_too() -> None:
+    proxy = Proxy()
+    examples = user("An example"), said("An answer")
+    proxy.send(chat(*examples, user(notes(("a", A), ("b", B)))))
+    sent = proxy.send(chat(*examples, user(notes(("b", B), ("a", A)))))
+    assert names(sent["messages"][2]["content"]) == ["a", "b"]
+    other = proxy.send(chat(user("Another example"), said("An answer"), user(notes(("b", B), ("a", A)))))
+    assert names(other["messages"][2]["content"]) == ["b", "a"]
+
+
+def test_what_a_server_remembers_for_the_client_is_unknown_so_nothing_is_ordered() -> None:
+    proxy = Proxy(api=Responses())
+    body = {"model": "m", "input": notes(("a", A), ("b", B))}
+    assert proxy.treat(body).plans
+    assert proxy.treat({**body, "previous_response_id": "r"}).plans == ()
+
+
+def test_top_level_documents_are_permuted_where_the_model_prints_their_ids() -> None:
+    def body(model: str, *ids: str) -> dict[str, Any]:
+        texts = {"a": A, "b": B, "c": C}
+        return {**chat(user("Q"), model=model), "documents": [{"doc_id": i, "text": texts[i]} for i in ids]}
+
+    def ids(sent: dict[str, Any]) -> list[str]:
+        return [document["doc_id"] for document in sent["documents"]]
+
+    proxy = Proxy()
+    for model, expected in (("granite-3.3-8b-instruct", ["b", "a", "c"]), ("command-r", ["a", "b", "c"])):
+        proxy.send(body(model, "b", "a"))
+        first = body(model, "a", "b", "c")
+        assert ids(proxy.send(first)) == expected
+        proxy.send(body(model, "c", "a"))
+        first["messages"] += [said("ok"), user("Q2")]
+        assert ids(proxy.send(first)) == expected
+    assert ids(proxy.forwarded(first, proxy.treat(first, order=False))) == ["a", "b", "c"]
+
+
+def test_a_bound_on_displacement_holds() -> None:
+    proxy = Proxy()
+    proxy.send(chat(user(notes(("c", C), ("b", B), ("a", A)))))
+    body = chat(user(notes(("a", A), ("b", B), ("c", C))))
+    assert proxy.forwarded(body, proxy.treat(body, max_displacement=0)) == body
+    sent = proxy.forwarded(body, proxy.treat(body, max_displacement=1))
+    assert names(sent["messages"][0]["content"]) == ["b", "a", "c"] or sent == body
+    assert names(proxy.send(body)["messages"][0]["content"]) == ["c", "b", "a"]
 
 
 def test_ranks_that_labels_do_not_say_are_told_behind_the_last_unit() -> None:

@@ -42,9 +42,10 @@ class Recognition:
             ConfigError: a name that no recogniser has, or one that cannot be imported.
         """
         own = tuple(map(imported, settings.recognisers))
+        outside = ("documents",)
         if EVERYTHING in settings.recognise:
             return cls((*own, *RECOGNISERS), lock)
-        names = [name for name in settings.recognise if name not in {recogniser.name for recogniser in own}]
+        names = [name for name in settings.recognise if name not in {*outside, *(one.name for one in own)}]
         return cls((*(one for one in own if one.name in settings.recognise), *named(names)), lock)
 
     def recognise(self, tenant: str, names: tuple[str, ...] | None) -> Recognise:

@@ -19,6 +19,11 @@ class Before:
         fields = {name: body[name] for name in SCOPE_FIELDS if name in body}
         self._hash = blake2b(canonical(fields).encode(), digest_size=16)
 
+    @property
+    def digest(self) -> str:
+        """Of all that was added."""
+        return self._hash.hexdigest()
+
     def add(self, message: Message, digest: bytes, forms: Sequence[Form]) -> None:
         """A whole message: the client's, and the forms in which its strings are sent."""
         self._hash.update(message.role.encode() + digest + _written(forms))

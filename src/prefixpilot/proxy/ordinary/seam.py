@@ -46,7 +46,7 @@ class OrdinaryTreat:
             options.request_id,
             blake2b(f"{self._tenant}\0{options.credential}".encode(), digest_size=16).digest(),
             TenantId(self._tenant),
-            order=options.max_displacement != 0,
+            options.recognise,
             dedupe=options.dedupe,
             max_displacement=options.max_displacement,
         )
@@ -66,7 +66,7 @@ def _header(options: Options, decision: Decision) -> bytes:
     told = {
         "request_id": options.request_id,
         "mode": options.mode,
-        "moved": decision.moved,
+        "moved": decision.moved + len(decision.orders),
         "replaced": decision.repeats,
         "saved_tokens": decision.saved,
         "restored": decision.recalled,

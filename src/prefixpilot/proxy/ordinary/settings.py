@@ -18,6 +18,8 @@ class OrdinarySettings:
         recognise: names of the recognisers that are on; ``("all",)`` for all of them, ``()`` for none.
         recognisers: further ones, as ``package.module:name``: objects with ``name`` and ``find``
             (:class:`prefixpilot.formats.base.Recogniser`).
+        free_models: names of further models to which the order of top-level ``documents`` means nothing
+            (:data:`prefixpilot.formats.arrays.FREE_MODELS` has those that are known).
         order: movable units change places, so that those that the engine has come first.
         dedupe: a text that stands in full earlier in the prompt becomes an annotation that says where.
         partial: long parts of a text, too: ``units`` in documents and memories, ``all`` in plain-text tool results too,
@@ -35,6 +37,7 @@ class OrdinarySettings:
 
     recognise: tuple[str, ...] = ("all",)
     recognisers: tuple[str, ...] = ()
+    free_models: tuple[str, ...] = ()
     order: bool = True
     dedupe: bool = True
     partial: Partial = "units"
@@ -46,10 +49,15 @@ class OrdinarySettings:
     max_forms_bytes: int = 128 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recognise", tuple(self.recognise))
-        if not all(isinstance(name, str) and name for name in self.recognise):
-            raise ConfigError("recognise", f"is {self.recognise!r}", "give names of recognisers, or 'all'")
-        object.__setattr__(self, "recognisers", tuple(self.recognisers))
+        for field, what in (
+            ("recognise", "recognisers, or 'all'"),
+            ("recognisers", "objects"),
+            ("free_models", "models"),
+        ):
+            names = getattr(self, field)
+            if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+                raise ConfigError(field, f"is {names!r}", f"give a list of names of {what}")
+            object.__setattr__(self, field, tuple(names))
         if not all(isinstance(path, str) and path.count(":") == 1 for path in self.recognisers):
             raise ConfigError("recognisers", f"is {self.recognisers!r}", "write each as package.module:name")
         for name in ("order", "dedupe"):

@@ -14,9 +14,9 @@ annotation can only ever point to what stands in this very prompt, earlier (inva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.apis.base import Message, Pointer, Prompt, Segment
@@ -24,11 +24,12 @@ from prefixpilot.blocks import estimate_tokens
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import DEFAULT_TENANT, Plan, RequestId, TenantId
 from prefixpilot.dedup.chunking import text_digest
+from prefixpilot.formats.arrays import ArrayRegion, find_arrays
 from prefixpilot.formats.base import Region
-from prefixpilot.jsontext import SetText
+from prefixpilot.jsontext import Edit, Permute, SetText
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, apply, fill
 from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sender, Sent
-from prefixpilot.proxy.ordinary.arrange import Route
+from prefixpilot.proxy.ordinary.arrange import Route, request
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
 from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
@@ -75,6 +76,7 @@ class Decision:
 
     Attributes:
         forms: of the strings that are changed, by pointer.
+        orders: of the arrays that are put in another order, by pointer: the old index at each place.
         sender, records: for the ledger.
         plans: for the index.
         repeats: annotations that stand in the place of new texts.
@@ -91,11 +93,13 @@ class Decision:
     moved: int = 0
     saved: int = 0
     recalled: int = 0
+    orders: dict[Pointer, tuple[int, ...]] = field(default_factory=dict)
 
-    def edits(self, prompt: Prompt) -> list[SetText]:
+    def edits(self, prompt: Prompt) -> list[Edit]:
         """The edits of the body. O(length of the changed strings)."""
         texts = {segment.pointer: segment.text for segment in prompt.segments()}
-        return [SetText(pointer, apply(form, texts[pointer])) for pointer, form in self.forms.items()]
+        edits: list[Edit] = [SetText(pointer, apply(form, texts[pointer])) for pointer, form in self.forms.items()]
+        return edits + [Permute(pointer, order) for pointer, order in self.orders.items()]
 
 
 class Ordinary:
@@ -149,15 +153,17 @@ class _Walk:
         self._prompt = asked.prompt
         self._links = Links.of(asked.prompt)
         self._catalogue = Catalogue.of(asked.prompt)
-        self._before = Before(asked.prompt.body)
         self._sender = Sender(asked.who, self._links.system)
         self._forms: dict[Pointer, Form] = {}
+        self._orders: dict[Pointer, tuple[int, ...]] = {}
+        self._array_plans: list[Plan] = []
         self._records: list[Record] = []
         self._treated: list[Treated] = []
         self._plans = 0
         self._passages = 0
         self._recalled = 0
         self._answered = False
+        self._before = Before(self._arrays())
 
     def run(self) -> Decision:
         """All messages."""
@@ -172,12 +178,38 @@ class _Walk:
             self._forms,
             self._sender,
             tuple(self._records),
-            tuple(plan for treated in self._treated for plan in treated.plans),
+            (*self._array_plans, *(plan for treated in self._treated for plan in treated.plans)),
             sum(treated.repeats for treated in self._treated),
             sum(treated.moved for treated in self._treated),
             sum(treated.saved for treated in self._treated),
             self._recalled,
+            self._orders,
         )
+
+    def _arrays(self) -> Mapping[str, Any]:
+        """The body with its top-level documents in the order in which they are sent."""
+        body = dict(self._prompt.body)
+        for region in find_arrays(self._prompt, self._ordinary.settings.free_models):
+            if region.movable and len(region.pointer) == 1 and self._wants(region.format) and self._may_order():
+                name = str(region.pointer[0])
+                given = body.pop(name)
+                order = self._array_order(region, Before(body).digest)
+                body[name] = [given[i] for i in order]
+                if order != tuple(range(region.size)):
+                    self._orders[region.pointer] = order
+        return body
+
+    def _array_order(self, region: ArrayRegion, scope: str) -> tuple[int, ...]:
+        """As it was behind this first message, else as planned. Its form counts elements, not characters."""
+        texts = [unit.whole for unit in region.units]
+        key = joined([b"array", self._links.first, region.format.encode(), *map(text_digest, texts)])
+        sent = self._recall(key)
+        if sent is None:
+            plan = self._ordinary.pilot.propose(request(texts, self._new_route(scope)))
+            self._array_plans.append(replace(plan, order_annotation=None, annotation_tokens=0))
+            sent = Sent((tuple(Span(i, i + 1) for i in plan.order),))
+        self._records.append(Record(key, sent))
+        return tuple(piece.start for piece in sent.forms[0] if isinstance(piece, Span))
 
     def _message(self, index: int, message: Message) -> Sequence[Form]:
         link = self._links.links[index]
@@ -271,18 +303,21 @@ class _Walk:
         return self._ordering(route)
 
     def _ordering(self, route: Callable[[Segment, Sequence[Slot], int], Route]) -> Orderer | None:
-        """Only before the first answer: what stands behind one is a prefix of its own (paper 6)."""
-        on = self._ordinary.settings.order and self._asked.order
-        if not on or self._answered or self._prompt.unseen:
-            return None
-        return Orderer(route, self._ordinary.pilot.propose)
+        """Behind an answer too: few prompts share all that stands before a region there, but examples and branches do.
+        A tree that nobody shares leaves the order as it is."""
+        return Orderer(route, self._ordinary.pilot.propose) if self._may_order() else None
+
+    def _may_order(self) -> bool:
+        return self._ordinary.settings.order and self._asked.order and not self._prompt.unseen
 
     def _route(
         self, message: Message, segment: Segment, forms: Sequence[Form], slots: Iterable[Slot], end: int
     ) -> Route:
+        return self._new_route(self._before.scope(message, segment, forms, slots, end))
+
+    def _new_route(self, scope: str) -> Route:
         self._plans += 1
         suffix = "" if self._plans == 1 else f"#{self._plans}"
-        scope = self._before.scope(message, segment, forms, slots, end)
         limit = self._asked.max_displacement
         constraints = UNCONSTRAINED if limit is None else Constraints(max_displacement=limit)
         return Route(RequestId(self._asked.request_id + suffix), self._asked.tenant, scope, constraints)
@@ -290,13 +325,15 @@ class _Walk:
     def _regions(self, segment: Segment) -> tuple[Region, ...]:
         if segment.sealed:
             return ()
+        regions = parts_of(outside_fences(self._recognise(segment), segment.text), segment)
+        return tuple(region for region in regions if self._wants(region.format))
+
+    def _wants(self, form: str) -> bool:
+        """Whether a format is on. Those of the user's own recognisers are named too."""
         wanted = self._asked.recognise
         if wanted is None:
             wanted = self._ordinary.settings.recognise
-        if not wanted:
-            return ()
-        regions = parts_of(outside_fences(self._recognise(segment), segment.text), segment)
-        return regions if EVERYTHING in wanted else tuple(r for r in regions if r.format in wanted)
+        return EVERYTHING in wanted or form in wanted
 
 
 def _sent(treated: Sequence[Treated]) -> Sent:
