@@ -22,8 +22,7 @@ _LOOSE: Final = 0b11
 """Bits of a checksum that must be 0 at a cut: one line in 32 before the normal size, one in 4 behind it."""
 _LONG_LINE: Final = 256
 
-_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
-_SENTENCE: Final = re.compile(r"[^.!?;]*[.!?;]+\s*|[^.!?;]+")
+_SENTENCE: Final = re.compile(r"[^.!?;]++[.!?;]*+\s*+|[.!?;]++\s*+")
 
 
 class Chunk(NamedTuple):
@@ -73,12 +72,20 @@ def _cuts(size: int, checksum: int) -> bool:
 
 def _atoms(text: str) -> Iterator[str]:
     """Lines with their ends; long ones in sentences, and those in pieces."""
-    for line in _LINE.findall(text):
+    for line in _lines(text):
         if len(line) <= _LONG_LINE:
             yield line
         else:
             for sentence in _SENTENCE.findall(line):
                 yield from _words(sentence)
+
+
+def _lines(text: str) -> Iterator[str]:
+    *lines, last = text.split("\n")
+    for line in lines:
+        yield line + "\n"
+    if last:
+        yield last
 
 
 def _words(sentence: str) -> Iterator[str]:

@@ -94,7 +94,7 @@ def responses_body(client: Client) -> dict[str, Any]:
 
 BODIES = {"chat": chat_body, "messages": messages_body, "responses": responses_body}
 
-documents = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=4)
+documents = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=4)
 labels = st.sampled_from(["file", "rank"])
 
 
@@ -144,9 +144,14 @@ class Conversations(RuleBasedStateMachine):
         self.clients[i].steps.append(Step("assistant", "An answer."))
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), chosen=documents)
-    def retrieve_into_system_text(self, data: st.DataObject, chosen: list[tuple[int, int]]) -> None:
-        self.clients[self._pick(data)].context = region(chosen, "file")
+    @rule(data=st.data(), chosen=documents, question=st.booleans())
+    def retrieve_into_system_text(self, data: st.DataObject, chosen: list[tuple[int, int]], question: bool) -> None:
+        """The context is built anew, for a question without documents or with one of the same."""
+        i = self._pick(data)
+        self.clients[i].context = region(chosen, "file")
+        self.clients[i].steps.append(Step("user", region(chosen[:1], "rank") if question else "And now?"))
+        self._send(i)
+        self.clients[i].steps.append(Step("assistant", "An answer."))
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())

@@ -288,6 +288,24 @@ def test_a_long_part_of_another_document_becomes_an_annotation() -> None:
     assert annotation.endswith(f'to "{" ".join(long.split()[-5:])}".]\n</note>')
 
 
+def test_what_does_not_stand_in_full_is_pointed_to_by_nothing() -> None:
+    long = words("L", 400)
+    turns = [user(notes(("book", words("P", 100) + "\n" + long))), said("ok"), user(notes(("part", long))), said("ok")]
+    sent = Proxy().send(chat(*turns, user(notes(("part", long)))))["messages"]
+    assert sent[4] == sent[2]
+    assert "same text" not in sent[4]["content"] and "as in book above" in sent[4]["content"]
+
+
+def test_a_result_that_holds_an_annotation_is_no_target() -> None:
+    hits = [calls((i, "search", f'{{"q": {i}}}')) for i in "123"]
+    mixed = notes(("a", A), ("b", B))
+    body = chat(user(notes(("a", A))), hits[0], result("1", mixed), hits[1], result("2", mixed))
+    sent = Proxy().send(body)["messages"]
+    assert "latest result" not in sent[4]["content"]
+    assert names(sent[4]["content"]) == ["a", "b"]
+    assert sent[4]["content"].count("[Unchanged: same text as") == 2
+
+
 def test_a_document_with_the_label_of_its_older_edition_is_new_text() -> None:
     long = words("L", 400)
     body = chat(user(notes(("book", words("P", 100) + "\n" + long))), said("ok"), user(notes(("book", long))))
@@ -364,6 +382,8 @@ def test_an_annotation_to_system_text_goes_with_it() -> None:
     assert sent["messages"][1]["content"] == note("u", "[Unchanged: same text as s above.]") + "\nQ1"
     other = chat(system("Context:\n" + notes(("s", B))), opening, said("ok"), user("Q2"))
     assert proxy.send(other) == other
+    gone = chat(system("Context:"), opening, said("ok"), user("Q2"))
+    assert proxy.send(gone) == gone
     again = chat(system("Context:\n" + notes(("s", A))), opening, said("ok"), user("Q2"))
     assert proxy.send(again)["messages"][1] == sent["messages"][1]
 
