@@ -179,6 +179,15 @@ def test_a_repeat_inside_one_region_goes_behind_what_it_names() -> None:
     assert sent.endswith(note("a2", "[Unchanged: same text as a above.]"))
 
 
+def test_a_name_means_one_text_also_where_units_have_moved_in_front() -> None:
+    proxy = Proxy()
+    proxy.send(chat(user(notes(("s", B), ("x", C)))))
+    sent = proxy.send(chat(user(notes(("s", A), ("s", A), ("s", B)))))["messages"][0]["content"]
+    first = " ".join(A.split()[:8])
+    again = f'[Unchanged: same text as s that begins "{first}" above.]'
+    assert sent == notes(("s", B), ("s", A), ("s", again))
+
+
 @pytest.mark.parametrize("repeats", ["no", "repeat-only"])
 def test_what_the_format_forbids_stays(repeats: Any) -> None:
     body = chat(user(notes(("a", A), ("b", A))))
@@ -291,7 +300,9 @@ def test_a_long_part_of_another_document_becomes_an_annotation() -> None:
 def test_what_does_not_stand_in_full_is_pointed_to_by_nothing() -> None:
     long = words("L", 400)
     turns = [user(notes(("book", words("P", 100) + "\n" + long))), said("ok"), user(notes(("part", long))), said("ok")]
-    sent = Proxy().send(chat(*turns, user(notes(("part", long)))))["messages"]
+    proxy = Proxy()
+    proxy.send(chat(*turns[:3]))
+    sent = proxy.send(chat(*turns, user(notes(("part", long)))))["messages"]
     assert sent[4] == sent[2]
     assert "same text" not in sent[4]["content"] and "as in book above" in sent[4]["content"]
 
@@ -300,7 +311,9 @@ def test_a_result_that_holds_an_annotation_is_no_target() -> None:
     hits = [calls((i, "search", f'{{"q": {i}}}')) for i in "123"]
     mixed = notes(("a", A), ("b", B))
     body = chat(user(notes(("a", A))), hits[0], result("1", mixed), hits[1], result("2", mixed))
-    sent = Proxy().send(body)["messages"]
+    proxy = Proxy()
+    proxy.send(chat(*body["messages"][:3]))
+    sent = proxy.send(body)["messages"]
     assert "latest result" not in sent[4]["content"]
     assert names(sent[4]["content"]) == ["a", "b"]
     assert sent[4]["content"].count("[Unchanged: same text as") == 2
