@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PURE_ROOMS = (
     ("errors", "constraints", "core", "config", "blocks", "distance", "annotations"),
     ("index", "conversation", "prefix_cache"),
-    ("ordering", "scheduling", "dedup", "prompts", "tails"),
+    ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),
     ("pilot",),
 )
 """Floors 0 to 3: sans-I/O."""

@@ -29,6 +29,8 @@ class Templates:
             and ends, ``{first}`` and ``{last}``.
         ranking: the order annotation of documents that an application has put into a string under names of its own,
             behind the last of them: ``{labels}``.
+        exact_time: the words of the system text that tell the exact time, at the end of the newest message: ``{text}``.
+        time_moved: what stands in the system text in their place where no date remains.
 
     Raises:
         ConfigError: a template lacks a placeholder or has another one.
@@ -46,6 +48,8 @@ class Templates:
     repeat: str = "[Unchanged: same text as {name} above.]"
     run: str = '[Unchanged: as in {name} above, from "{first}" to "{last}".]'
     ranking: str = "[In order of relevance: {labels}]"
+    exact_time: str = "[{text}]"
+    time_moved: str = "(see the newest message)"
 
     def __post_init__(self) -> None:
         for attribute, placeholders in _PLACEHOLDERS.items():
@@ -57,8 +61,9 @@ class Templates:
                 raise ConfigError(f"templates.{attribute}", str(error), remedy) from None
             if sorted(found) != [(placeholder, "", None) for placeholder in placeholders]:
                 raise ConfigError(f"templates.{attribute}", f"is {template!r}", remedy)
-        if not isinstance(self.separator, str):
-            raise ConfigError("templates.separator", f"is {self.separator!r}", "write a str")
+        for attribute in ("separator", "time_moved"):
+            if not isinstance(getattr(self, attribute), str):
+                raise ConfigError(f"templates.{attribute}", f"is {getattr(self, attribute)!r}", "write a str")
 
 
 _PLACEHOLDERS = {
@@ -71,6 +76,7 @@ _PLACEHOLDERS = {
     "repeat": ("name",),
     "run": ("first", "last", "name"),
     "ranking": ("labels",),
+    "exact_time": ("text",),
 }
 """Of each template, sorted."""
 
