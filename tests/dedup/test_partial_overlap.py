@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
+from types import ModuleType
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefixpilot.dedup import chunking, runs
+from prefixpilot.dedup import fences as fences_module
 from prefixpilot.dedup.chunking import MAX_CHARACTERS, MIN_CHARACTERS, chunks, text_digest
 from prefixpilot.dedup.fences import clear_of, cuts, fences
 from prefixpilot.dedup.runs import ChunkIndex
@@ -101,3 +107,9 @@ def test_clear_of_and_cuts() -> None:
     fence = (Span(10, 20),)
     assert clear_of(Span(0, 10), fence) and not clear_of(Span(0, 11), fence) and not clear_of(Span(5, 25), fence)
     assert cuts(Span(12, 15), fence) and cuts(Span(5, 15), fence) and not cuts(Span(5, 25), fence)
+
+
+@pytest.mark.parametrize("module", [chunking, runs, fences_module], ids=lambda module: module.__name__)
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted and not results.failed

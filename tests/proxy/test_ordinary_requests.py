@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,16 +47,16 @@ class Relay:
         settings = ProxySettings("http://127.0.0.1:9", ordinary=ordinary or OrdinarySettings())
         self.app = ProxyApp(settings, **steps)
 
-    def ask(self, body: dict[str, Any], status: int = 200, **headers: str) -> Forward:
-        pairs = [(f"x-prefixpilot-{name}".encode(), value.encode()) for name, value in headers.items()]
+    def ask(self, body: dict[str, Any], headers: Mapping[str, str] | None = None, status: int = 200) -> Forward:
+        pairs = [(f"x-prefixpilot-{name}".encode(), value.encode()) for name, value in (headers or {}).items()]
         forward = self.app.pipeline.prepare(Call(pairs, json.dumps(body).encode()))
         observation = self.app.pipeline.observe(forward, status, "application/json", "")
         observation.feed(json.dumps(ANSWER if status == 200 else {"error": "no"}).encode())
         observation.finish()
         return forward
 
-    def sent(self, body: dict[str, Any], **headers: str) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.ask(body, **headers).body)
+    def sent(self, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.ask(body, headers).body)
         return value
 
 
@@ -91,7 +92,7 @@ def test_headers_that_switch_it_off(headers: dict[str, str]) -> None:
     relay = Relay()
     relay.ask(chat([user(context(A, B))]))
     body = chat([user(context(B, A))])
-    assert relay.ask(body, **headers).body == json.dumps(body).encode()
+    assert relay.ask(body, headers).body == json.dumps(body).encode()
 
 
 def test_the_header_for_repeats() -> None:
@@ -101,14 +102,14 @@ def test_the_header_for_repeats() -> None:
         return [made, {"role": "tool", "tool_call_id": call, "content": A[1]}]
 
     body = chat([user("go"), *read("1"), *read("2")])
-    assert Relay().sent(body, dedupe="off") == body
+    assert Relay().sent(body, {"dedupe": "off"}) == body
     assert Relay().sent(body)["messages"][-1]["content"].startswith("[Unchanged: same text as the latest result of")
 
 
 @pytest.mark.parametrize(("name", "value"), [("recognise", "a b"), ("recognise", ""), ("dedupe", "maybe")])
 def test_headers_that_cannot_be_used(name: str, value: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        Relay().ask(chat([user("hi")]), **{name: value})
+        Relay().ask(chat([user("hi")]), {name: value})
     assert refused.value.status == 400
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import json
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from tests.proxy.ordinary.support import (
 from prefixpilot.apis.messages import Messages
 from prefixpilot.apis.responses import Responses
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.ordinary import catalogue, chain
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 A, B, C, D, E = (words(seed) for seed in "ABCDE")
@@ -462,3 +465,9 @@ def test_settings_that_cannot_be_used(field: str, value: Any) -> None:
     with pytest.raises(ConfigError) as error:
         OrdinarySettings(**{field: value})
     assert error.value.field == field
+
+
+@pytest.mark.parametrize("module", [catalogue, chain], ids=lambda module: module.__name__)
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted and not results.failed
