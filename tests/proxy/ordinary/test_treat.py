@@ -26,8 +26,12 @@ from tests.proxy.ordinary.support import (
 
 from prefixpilot.apis.messages import Messages
 from prefixpilot.apis.responses import Responses
+from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.errors import ConfigError
+from prefixpilot.pieces import Span
+from prefixpilot.proxy.memory.forms import NOBODY, Sent, Target
 from prefixpilot.proxy.ordinary import catalogue, chain
+from prefixpilot.proxy.ordinary.chain import Links
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 A, B, C, D, E = (words(seed) for seed in "ABCDE")
@@ -402,6 +406,23 @@ def test_an_annotation_to_system_text_goes_with_it() -> None:
     assert proxy.send(gone) == gone
     again = chat(system("Context:\n" + notes(("s", A))), opening, said("ok"), user("Q2"))
     assert proxy.send(again)["messages"][1] == sent["messages"][1]
+
+
+def test_a_name_must_be_that_of_a_text_in_full() -> None:
+    """The target is gone; an equal text stands above under another name, and the old name on an annotation only."""
+    proxy = Proxy()
+    one = [user(notes(("x", A))), said("ok"), user(notes(("f", A))), said("ok")]
+    proxy.send(chat(*one[:3]))
+    later = user(notes(("y", A)) + "\nQ")
+    named = Target(text_digest(A), "f", inside=False)
+    link = Links.of(proxy.read(chat(*one, later))).links[4]
+    assert link is not None
+    span = Span(0, len('<note name="y">\n'))
+    form = (span, "[Unchanged: same text as f above.]", Span(span.end + len(A), len(later["content"])))
+    proxy.ledger.record(link, NOBODY, Sent((form,), (), (named,)))
+    sent = proxy.send(chat(*one, later))["messages"]
+    assert sent[2]["content"] == note("f", "[Unchanged: same text as x above.]")
+    assert sent[4]["content"] == note("y", "[Unchanged: same text as x above.]") + "\nQ"
 
 
 def test_a_region_of_system_text_keeps_its_form_beside_a_clock() -> None:

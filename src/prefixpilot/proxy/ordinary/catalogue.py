@@ -50,6 +50,7 @@ class Catalogue:
         self._standing: dict[bytes, Standing] = {}
         self._bearer: dict[str, bytes] = {}
         self._shared: set[str] = set()
+        self._in_full: set[tuple[str, bytes]] = set()
         self._results: Counter[bytes] = Counter()
         self._documents: Counter[bytes] = Counter()
         self._made: Counter[tuple[str, str]] = Counter()
@@ -78,6 +79,7 @@ class Catalogue:
             self._documents[text.digest] += 1
         if text.full:
             self._standing.setdefault(text.digest, standing)
+            self._in_full.update((name, text.digest) for name in standing.names)
             if text.chunks:
                 self._chunks.add(text.chunks)
                 self._sources.append(standing)
@@ -131,11 +133,14 @@ class Catalogue:
         return [(run, self._sources[run.source]) for run in self._chunks.runs(text.chunks, at_least)]
 
     def holds(self, targets: Iterable[Target]) -> bool:
-        """Whether what these annotations point to stands in full so far, and their words mean it. O(targets)."""
+        """Whether what these annotations point to stands in full so far, under these words, and they mean nothing else.
+
+        O(targets).
+        """
         return all(
             self._bearer.get(target.name, target.digest) == target.digest
             and target.name not in self._shared
-            and (target.inside or (target.digest in self._standing and target.name in self._bearer))
+            and (target.inside or (target.name, target.digest) in self._in_full)
             for target in targets
         )
 
