@@ -2,8 +2,8 @@
 
     python benchmarks/formats.py DIR
 
-``DIR`` holds one JSON file for each format: ``requests`` (bodies) and, for each of them, ``expect`` with ``blocks``,
-``bodies``, ``where`` (the JSON pointer of the string that holds each block) and ``movable``. For each format it prints
+``DIR`` holds one JSON file for each format: ``api``, ``requests`` (bodies) and, for each of them, ``expect`` with
+``blocks``, ``bodies``, ``where`` (the JSON pointer of the string that holds each block) and ``movable``. It prints
 how many blocks were found with exact edges, how many of those have another ``movable``, how many bodies a found edge
 cuts, and how many are gone after the units of every movable region were reversed (these three must be 0).
 """
@@ -13,15 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from prefixpilot.apis.base import Role, Segment
+from prefixpilot.apis.base import Api
+from prefixpilot.apis.chat import Chat
+from prefixpilot.apis.messages import Messages
+from prefixpilot.apis.responses import Responses
 from prefixpilot.formats.base import NoEdges, Region
-from prefixpilot.formats.catalogue import RECOGNISERS, regions
+from prefixpilot.formats.catalogue import RECOGNISERS, in_message
 from prefixpilot.pieces import apply, fill, permuted
+
+APIS: Final[dict[str, Api]] = {api.name: api for api in (Chat(), Messages(), Responses())}
 
 
 @dataclass
@@ -46,45 +50,20 @@ def at(body: Any, pointer: str) -> Any:
     return body
 
 
-def strings(body: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
-    """All strings of a body with their pointers."""
-    if isinstance(body, str):
-        yield pointer, body
-    elif isinstance(body, dict):
-        for key, value in body.items():
-            yield from strings(value, f"{pointer}/{key}")
-    elif isinstance(body, list):
-        for index, value in enumerate(body):
-            yield from strings(value, f"{pointer}/{index}")
-
-
-def role_of(body: dict[str, Any], pointer: str) -> Role:
-    """Whose words a string is, told by the message or item around it."""
-    role: Role = "system"
-    parts = pointer.split("/")[1:]
-    for depth in range(1, len(parts)):
-        value = at(body, "/" + "/".join(parts[:depth]))
-        if not isinstance(value, dict):
-            continue
-        if value.get("type") in ("tool_result", "function_call_output") or value.get("role") == "tool":
-            return "tool"
-        role = {"user": "user", "assistant": "assistant"}.get(value.get("role", ""), role)  # type: ignore[assignment]
-    return role
-
-
-def found_in(body: dict[str, Any]) -> dict[str, tuple[str, tuple[Region, ...]]]:
-    """The regions in each string of a body."""
-    found = {}
-    for pointer, text in strings(body):
-        segment = Segment(pointer=(), text=text, role=role_of(body, pointer), message=0)
-        if hits := regions(segment, RECOGNISERS, NoEdges()):
-            found[pointer] = (text, hits)
+def found_in(api: str, body: dict[str, Any]) -> dict[str, tuple[str, tuple[Region, ...]]]:
+    """The regions in each string of a body, by its JSON pointer."""
+    prompt = APIS[api].read(body)
+    found: dict[str, tuple[str, tuple[Region, ...]]] = {}
+    for message in prompt.messages if prompt else ():
+        for segment, region in in_message(message, RECOGNISERS, NoEdges()):
+            pointer = "".join(f"/{step}" for step in segment.pointer)
+            found[pointer] = (segment.text, (*found.get(pointer, ("", ()))[1], region))
     return found
 
 
-def judge(score: Score, body: dict[str, Any], expect: dict[str, Any]) -> None:
+def judge(score: Score, api: str, body: dict[str, Any], expect: dict[str, Any]) -> None:
     """Adds one body to the score."""
-    found = found_in(body)
+    found = found_in(api, body)
     units = {
         (pointer, text[unit.span.start : unit.span.end]): (unit, region)
         for pointer, (text, hits) in found.items()
@@ -98,7 +77,7 @@ def judge(score: Score, body: dict[str, Any], expect: dict[str, Any]) -> None:
         if (hit := units.get((where, block))) is not None:
             unit, region = hit
             score.found += 1
-            score.bodies += at(body, where)[unit.body.start : unit.body.end] == bare.strip()
+            score.bodies += at(body, where)[unit.body.start : unit.body.end] in (bare, bare.strip())
             score.moving_differs += region.movable != expect["movable"]
     score.names = tuple(sorted({*score.names, *(region.format for _, hits in found.values() for region in hits)}))
     for pointer, (text, hits) in found.items():
@@ -139,7 +118,7 @@ def main() -> int:
         sample = json.loads(path.read_text("utf-8"))
         score = Score()
         for body, expect in zip(sample["requests"], sample["expect"], strict=True):
-            judge(score, body, expect)
+            judge(score, sample["api"], body, expect)
         bad += score.cut + score.lost + score.moving_differs
         print(
             f"{path.stem:28}{score.found:6}/{score.expected:<6}{score.bodies:6}{score.others:8}{score.moving_differs:16}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prefixpilot.apis.base import Message, Prompt
 from prefixpilot.formats.arrays import ArrayRegion, find_arrays
 
-DOCUMENTS = [
+DOCUMENTS: list[dict[str, Any]] = [
     {"doc_id": "mill.md", "text": "The mill grinds rye."},
     {"doc_id": 7, "text": "The weir is low.", "title": "W"},
 ]

@@ -86,6 +86,25 @@ def test_a_frame_never_moves() -> None:
     assert store.joints("f", longs("xyadcbz"), False) == (2, 3, 4, 5, 6)
 
 
+def test_a_document_beside_something_new_stays_there() -> None:
+    """``n`` may be the rest of a document that begins with b, or of the prompt."""
+    store = taught("xybcadz", "xydabcz", "xycdbaz", framed=False)
+    assert store.joints("f", longs("xyadcbn"), False) == (2, 3, 4, 5)
+    assert store.joints("f", longs("xyadcbnz"), False) == (2, 3, 4, 5)
+
+
+def test_two_that_are_mostly_met_together_stay_together() -> None:
+    store, asked = EdgeStore(max_meetings=100), longs("cabde")
+    for names in map("".join, itertools.permutations("abcd")):
+        if "ab" not in names:
+            store.observe("f", longs(names), True)
+    assert store.joints("f", asked, True) == (0, 1, 2, 3, 5)
+    for names in map("".join, itertools.permutations("abcdf")):
+        if "ab" in names:
+            store.observe("f", longs(names), True)
+    assert store.joints("f", asked, True) == (0, 1, 3, 5)
+
+
 def test_without_a_frame_at_the_ends() -> None:
     others = ["".join(names) for names in itertools.permutations("abcd") if names != ("d", "b", "c", "a")]
     store = taught(*others, framed=False)
@@ -196,7 +215,7 @@ Seen = tuple[tuple[str, ...], bool]
 
 def is_unit(run: tuple[str, ...], now: Seen, others: Sequence[Seen], shared: set[str]) -> bool:
     """The rules of the module, read from the strings themselves."""
-    if any(text in shared or now[0].count(text) > 1 for text in run):
+    if any(text in shared or now[0].count(text) > 1 for text in (run[0], run[-1])):
         return False
     met = [
         (texts, framed, at)
@@ -211,13 +230,14 @@ def is_unit(run: tuple[str, ...], now: Seen, others: Sequence[Seen], shared: set
         outside = None if framed else "edge"
         end = at + len(run)
         sides.append((texts[at - 1] if at else outside, texts[end] if end < len(texts) else outside))
-        fronts |= set(texts[:at]) - set(texts[end:])
-        backs |= set(texts[end:]) - set(texts[:at])
+        fronts |= set(texts[:at])
+        backs |= set(texts[end:])
     apart = any(
         all(differ(*pair) for pair in itertools.combinations((sides[0], *two), 2))
         for two in itertools.combinations(sides[1:], 2)
     )
-    return apart and bool((fronts & backs) - shared)
+    twice = {text for text in now[0] if now[0].count(text) > 1}
+    return apart and bool((fronts & backs) - shared - twice)
 
 
 def differ(one: tuple[str | None, str | None], other: tuple[str | None, str | None]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
+from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.writers import DOCUMENTS, FIRST, SECOND, WRITERS, Document, Writer, Written
 
@@ -15,7 +17,9 @@ from prefixpilot.formats.base import NoEdges, Region
 from prefixpilot.formats.catalogue import RECOGNISERS, named, regions
 from prefixpilot.formats.fenced import FenceRecogniser
 from prefixpilot.formats.runs import RunRecogniser
-from prefixpilot.pieces import apply, fill, permuted
+from prefixpilot.pieces import Span, apply, fill, permuted
+
+OURS: Final = {one.name for one in RECOGNISERS if isinstance(one, (RunRecogniser, FenceRecogniser))}
 
 
 def found(text: str, role: Role = "system", sealed: bool = False) -> tuple[Region, ...]:
@@ -39,9 +43,7 @@ every_writer = pytest.mark.parametrize("writer", WRITERS, ids=numbered(WRITERS))
 
 
 def test_every_recogniser_has_a_writer() -> None:
-    families = (RunRecogniser, FenceRecogniser)
-    names = {recogniser.name for recogniser in RECOGNISERS if isinstance(recogniser, families)}
-    assert names == {writer.name for writer in WRITERS}
+    assert {writer.name for writer in WRITERS} == OURS
 
 
 @every_writer
@@ -72,6 +74,7 @@ def test_equal_documents_are_found_equal_in_another_request(writer: Writer) -> N
 
 
 @every_writer
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_order_keeps_every_unit_and_can_be_undone(writer: Writer, data: st.DataObject) -> None:
     written = writer.write(FIRST)
@@ -82,15 +85,28 @@ def test_any_order_keeps_every_unit_and_can_be_undone(writer: Writer, data: st.D
     assert sent.startswith(written.text[: region.units[0].span.start])
     assert sent.endswith(written.text[region.units[-1].span.end :])
     assert len(sent) == len(written.text)
-    again = [one for one in found(sent, writer.role) if one.format == writer.name]
-    if again and len(again[0].units) == len(order):
-        assert moved(sent, again[0], [order.index(place) for place in range(len(order))]) == written.text
+    places = placed(region, order)
+    undone = fill(len(sent), permuted(places, [order.index(place) for place in range(len(order))]))
+    assert apply(undone, sent) == written.text
+
+
+def placed(region: Region, order: list[int]) -> list[Span]:
+    """Where the units stand after they were moved."""
+    spans = [unit.span for unit in region.units]
+    gaps = [after.start - before.end for before, after in pairwise(spans)]
+    places, at = [], spans[0].start
+    for source, gap in zip(order, [*gaps, 0], strict=True):
+        length = spans[source].end - spans[source].start
+        places.append(Span(at, at + length))
+        at += length + gap
+    return places
 
 
 @every_writer
 def test_what_a_tool_or_an_assistant_says_is_left_alone(writer: Writer) -> None:
     text = writer.write(FIRST).text
-    assert found(text, "tool") == found(text, "assistant") == ()
+    others = [one for role in ("tool", "assistant") for one in found(text, role)]
+    assert not any(one.movable or one.format in OURS for one in others)
     assert found(text, writer.role, sealed=True) == ()
 
 
@@ -126,6 +142,7 @@ def hostile() -> st.SearchStrategy[str]:
 
 
 @every_writer
+@settings(max_examples=50)
 @given(bodies=st.lists(hostile(), min_size=2, max_size=5))
 def test_marks_that_a_body_quotes_split_no_body(writer: Writer, bodies: list[str]) -> None:
     written = writer.write([Document(f"note-{index}.md", body) for index, body in enumerate(bodies)])
@@ -166,8 +183,10 @@ NOTHING = {
     "rule in markdown": "# A\n\ntext\n\n---\n\n# B\n\ntext",
     "shell blocks": "```sh\nls\n```\n\n```py\nprint()\n```",
     "fence not closed": "a.py\n```\nx\n```\n\nb.py\n```\ny\n",
-    "ranked table": "-----Entities-----\nid|entity\n1|a long enough description of something\n2|another one, as long as that\n",
-    "rows of a csv in a row": "-----Sources-----\nid|text\n7|A table of prices and of what they were a year ago:\n1|2\n2|3\n\n---End---\n",
+    "ranked table": "-----Entities-----\nid|entity\n1|a description, long enough\n2|another as long\n",
+    "rows of a csv in a row": (
+        "-----Sources-----\nid|text\n7|A table of prices and of what they were a year ago:\n1|2\n2|3\n\n---End---\n"
+    ),
     "repo map": "src/a.py:\n⋮\n│def f():\n⋮\n\nsrc/b.py:\n⋮\n│def g():\n",
     "numbers do not count up": "Sources:\n\n[1] One.\n\n[3] Three.\n\n---\n",
 }
@@ -205,7 +224,8 @@ def test_items_stay_in_their_file() -> None:
 
 def test_rows_stay_in_their_table() -> None:
     rows = "\n".join(f"{n}|{document.body}" for n, document in enumerate(FIRST, 40))
-    text = f"-----Sources-----\nid|text\n{rows}\n\n-----Claims-----\nid|claim\n50|{DOCUMENTS[5].body}\n51|{DOCUMENTS[6].body}\n"
+    claims = f"-----Claims-----\nid|claim\n50|{DOCUMENTS[5].body}\n51|{DOCUMENTS[6].body}\n"
+    text = f"-----Sources-----\nid|text\n{rows}\n\n{claims}"
     (region,) = found(text)
     assert [unit.label for unit in region.units] == ["40", "41", "42", "43", "44"]
     assert region.units[-1].text == FIRST[-1].body
@@ -234,35 +254,45 @@ def test_a_line_that_is_no_json_is_a_doubt() -> None:
 
 
 MARKS = sorted(
-    {writer.before[-40:] for writer in WRITERS} | {writer.after[:40] for writer in WRITERS} | set(LOOK_ALIKES) - {""}
+    {*(writer.before[-40:] for writer in WRITERS), *(writer.after[:40] for writer in WRITERS), *LOOK_ALIKES} - {""}
 )
+ROLES: Final[tuple[Role, ...]] = ("system", "user")
 UNITS = [unit for writer in WRITERS for unit in writer.write(FIRST[:2]).blocks]
 
 
 @given(st.lists(st.sampled_from([*MARKS, *UNITS]) | st.text(max_size=6), max_size=24).map("".join))
 def test_no_text_raises_and_what_is_found_is_there(text: str) -> None:
-    for role in ("system", "user"):
+    for role in ROLES:
         at = 0
-        for region in found(text, role):  # type: ignore[arg-type]
+        for region in found(text, role):
             for unit in region.units:
                 assert at <= unit.span.start <= unit.body.start <= unit.body.end <= unit.span.end <= len(text)
                 body = text[unit.body.start : unit.body.end]
-                assert unit.text == (json.loads(f'"{body}"') if region.format == "lightrag" else body)
+                assert unit.text == (json.loads(f'"{body}"') if region.literal == "json" else body)
                 at = unit.span.end
             assert len(region.units) > 1 or not region.movable
-        assert found(text, role) == found(text, role)  # type: ignore[arg-type]
+        assert found(text, role) == found(text, role)
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [*filter(None, MARKS), *UNITS, "<doc id='1'>", "- a\n", "```a.b\n", "x: y\n", "\n\n", " ", "<br><b>Content from "],
+REPEATED = (
+    *("<doc>", "</doc>", "<doc id='1'>x</doc>\n", "<doc id='", '<source id="1">', "<contextItem><![CDATA[", "<a>\n"),
+    *("</a>\n", "<document>\n<source>", "<document index=", "<result index=1 title=", "<br><b>Content from "),
+    *("\n<br>", "```a.b\n", "```\n", "a.b\n```\nx\n```\n\n", "x: y\n", "\n\nx: y\n", "\n\n", " ", "- a\n", "1|2\n"),
+    *("1. [2020-01-01] a\n", "[1] a\n\n", "Document ", "Source 1:\n", "ID: 0\n", "├── T\n", "Title: a\n", "------\n"),
+    *("---------------------\n", "sources:\n", '{"reference_id": "1", "content": "a"}\n', '"}\n', "[CONTEXT 0]:\n"),
+    *("[END CONTEXT 0]\n", "\n---\n", "</x>\n", "Filename: ", "Document Title: "),
 )
+
+
+@pytest.mark.parametrize("mark", REPEATED)
 def test_long_texts_of_one_mark_are_read_to_their_end(mark: str) -> None:
     """Would not come to an end if the cost grew with the square of the length."""
-    text = mark * (100_000 // len(mark))
-    for front in ("", "<context>\n", "<documents>", "-----Sources-----\nid|text\n", "User Memories:\n", "------\n"):
+    text = mark * (60_000 // len(mark))
+    for front in ("", "<context>\n", "-----Sources-----\nid|text\n", "User Memories:\n"):
+        at = 0
         for region in found(front + text, "user"):
-            assert region.units
+            assert region.units[0].span.start >= at
+            at = region.units[-1].span.end
 
 
 def test_recognisers_are_chosen_by_name() -> None:

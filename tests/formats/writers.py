@@ -98,7 +98,8 @@ def _letta(number: int, document: Document) -> tuple[str, str]:
     label = document.name.partition(".")[0]
     unit = (
         f"<{label}>\n<description>\nWhat is known of {label}.\n</description>\n<metadata>\n"
-        f"- chars_current={len(document.body)}\n- chars_limit=4000\n</metadata>\n<value>\n{document.body}\n</value>\n</{label}>"
+        f"- chars_current={len(document.body)}\n- chars_limit=4000\n</metadata>\n<value>\n"
+        f"{document.body}\n</value>\n</{label}>"
     )
     return unit, document.body
 
@@ -123,7 +124,8 @@ _WEBUI_GUIDE = (
     'Example:\n<source id="1" name="fake">No.</source>\n\n<context>\n'
 )
 _LIBRE_FILES = (
-    "\n        The user has attached one file:\n        <files>\n          <file>\n            <filename>pots.txt</filename>\n"
+    "\n        The user has attached one file:\n        <files>\n"
+    "          <file>\n            <filename>pots.txt</filename>\n"
     "            <type>text/plain</type>\n          </file>\n        </files>\n        <context>\n"
 )
 _CITATION_EXAMPLE = (
@@ -151,7 +153,8 @@ WRITERS = (
         "anthropic_documents_xml",
         "<documents>\n",
         _text(
-            '<document index="{n}">\n<source>{name}</source>\n<document_content>\n{body}\n</document_content>\n</document>'
+            '<document index="{n}">\n<source>{name}</source>\n'
+            "<document_content>\n{body}\n</document_content>\n</document>"
         ),
         "\n",
         "\n</documents>\n\nWhich clay?",
@@ -178,7 +181,7 @@ WRITERS = (
         '<context>\n    <search_results note="cite these">\n',
         _text("<result index={n} title=About {name}>{body}</result>"),
         "\n",
-        "\n</search_results>\n<widgets_result>\n<result>Rain, 9 degrees</result>\n<result>Wind</result>\n</widgets_result>\n",
+        "\n</search_results>\n<widgets_result>\n<result>Rain</result>\n<result>Wind</result>\n</widgets_result>\n",
     ),
     Writer(
         "librechat_rag_context",
@@ -193,7 +196,8 @@ WRITERS = (
         "librechat_full_context",
         _LIBRE_FILES + "          ",
         _text(
-            "<file>\n            <filename>{name}</filename>\n            <context>\n{body}\n            </context>\n          </file>"
+            "<file>\n            <filename>{name}</filename>\n"
+            "            <context>\n{body}\n            </context>\n          </file>"
         ),
         "\n          ",
         "\n        </context>\n\n        Use it.",
@@ -251,7 +255,7 @@ WRITERS = (
     ),
     Writer(
         "ragflow",
-        "\n------\n\n",
+        "Here is the knowledge base:\n",
         _text("ID: {n}\n├── Title: {name}\n└── Content:\n{body}", 0),
         "\n\n------\n\n\n",
         "\nThat was all.",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from prefixpilot.apis.base import Segment
+from prefixpilot.apis.base import Message, Segment
 from prefixpilot.errors import ConfigError
 from prefixpilot.formats.base import Edges, Recogniser, Region
 from prefixpilot.formats.fenced import AIDER_TAGS, FenceRecogniser
@@ -15,7 +15,15 @@ from prefixpilot.formats.listed import LISTED_SHAPES
 from prefixpilot.formats.runs import RunRecogniser
 from prefixpilot.formats.tagged import TAGGED_SHAPES
 from prefixpilot.formats.tool_results import HEAD_SHAPES, HeadRecogniser
-from prefixpilot.formats.trajectories import CommandOutput, FileContents, NumberedLines, Observation, WholeResult
+from prefixpilot.formats.trajectories import (
+    CommandOutput,
+    FileContents,
+    Found,
+    NumberedLines,
+    Observation,
+    WholeResult,
+    results_in_parts,
+)
 from prefixpilot.formats.weak import WEAK
 
 RECOGNISERS: Final[tuple[Recogniser, ...]] = (
@@ -64,6 +72,23 @@ def regions(segment: Segment, recognisers: Sequence[Recogniser], edges: Edges) -
     while not kept and (recogniser := next(last, None)):
         kept = recogniser.find(segment, edges)
     return kept
+
+
+def in_message(message: Message, recognisers: Sequence[Recogniser], edges: Edges) -> Iterator[Found]:
+    """The regions of all strings of a message, in order, with those that only its parts together show (Cline).
+
+    O(length) for each recogniser.
+    """
+    by_parts = {one.segment.pointer: one for one in results_in_parts(message)} if _has(recognisers, "cline") else {}
+    for segment in message.segments:
+        found = regions(segment, recognisers, edges)
+        yield from (Found(segment, region) for region in found)
+        if not found and segment.pointer in by_parts:
+            yield by_parts[segment.pointer]
+
+
+def _has(recognisers: Sequence[Recogniser], name: str) -> bool:
+    return any(recogniser.name == name for recogniser in recognisers)
 
 
 def _outermost(segment: Segment, recognisers: Sequence[Recogniser], edges: Edges) -> tuple[Region, ...]:

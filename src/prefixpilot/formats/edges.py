@@ -5,8 +5,8 @@ and neither can pairs of neighbours: a paragraph that many documents have ("not 
 though it is never a document; and where passages overlap, each half of a passage is met without the other. So what is
 proved here is not a joint but a *unit*, a run of texts that has behaved as one whole document. A run is a unit if
 
-1. it is long enough to be a document (:data:`MIN_CHARACTERS`), and none of its texts was ever met twice in one string:
-   what a string says twice is boilerplate, or passages overlap;
+1. it is long enough to be a document (:data:`MIN_CHARACTERS`), and neither its first nor its last text was ever met
+   twice in one string: what a string says twice is boilerplate, or passages overlap;
 2. it was met in at least two other strings, and these and this one differ pairwise in what stands in front of it AND in
    what stands behind it (a marked outer edge differs from everything, also from itself). A half of a passage always has
    the same text on one of its sides, for each of the passages that it is in; with two of them, two of three meetings
@@ -241,7 +241,7 @@ class _Tiling:
         run = self._texts[start:end]
         if sum(self._lengths[start:end]) < MIN_CHARACTERS:
             return False
-        if any(text in self._twice or self._store.is_shared(text) for text in run):
+        if any(text in self._twice or self._store.is_shared(text) for text in (run[0], run[-1])):
             return False
         met = [(self._string, start)]
         met += (
@@ -250,9 +250,22 @@ class _Tiling:
             if other.texts[index : index + len(run)] == run
         )
         sides = ((other.before(index), other.behind(index + len(run))) for other, index in met)
-        if _different(sides) < _MEETINGS:
-            return False
-        return not all(self._store.is_shared(text) for text in _on_both_sides(met, len(run)))
+        return _are_apart(sides) and self._is_free(met, len(run))
+
+    def _is_free(self, met: Sequence[tuple[_String, int]], size: int) -> bool:
+        """Whether some text was met in front of a run in one string and behind it in another, within a window; texts
+        that strings say twice do not count."""
+        fronts: set[bytes] = set()
+        backs: set[bytes] = set()
+        for string, index in met:
+            before = string.texts[max(0, index - _WINDOW) : index]
+            behind = string.texts[index + size : index + size + _WINDOW]
+            both = (backs.intersection(before) | fronts.intersection(behind)).difference(self._twice)
+            if not all(self._store.is_shared(text) for text in both):
+                return True
+            fronts.update(before)
+            backs.update(behind)
+        return False
 
     def _opening(self) -> int:
         """Length of the shortest frame that opens the string; 0 if there is none."""
@@ -284,29 +297,20 @@ class _Tiling:
         return 2 * sum(behind) <= len(behind) and 2 * sum(before) <= len(before)
 
 
-def _different(sides: Iterable[tuple[bytes | None, bytes | None]]) -> int:
-    """How many of these, taken first come first served, differ pairwise in both parts."""
+def _are_apart(sides: Iterable[tuple[bytes | None, bytes | None]]) -> bool:
+    """Whether three of these, taken first come first served, differ pairwise in both parts."""
     fronts: set[bytes] = set()
     backs: set[bytes] = set()
     count = 0
     for front, back in sides:
-        if front not in fronts and back not in backs:
-            count += 1
-            fronts.update([] if front is None else [front])
-            backs.update([] if back is None else [back])
-    return count
-
-
-def _on_both_sides(met: Sequence[tuple[_String, int]], size: int) -> set[bytes]:
-    """Texts met in front of a run in one string and behind it in another, as far as the window goes."""
-    fronts: set[bytes] = set()
-    backs: set[bytes] = set()
-    for string, index in met:
-        front = set(string.texts[max(0, index - _WINDOW) : index])
-        back = set(string.texts[index + size : index + size + _WINDOW])
-        fronts |= front - back
-        backs |= back - front
-    return fronts & backs
+        if front in fronts or back in backs:
+            continue
+        count += 1
+        if count == _MEETINGS:
+            return True
+        fronts.update([] if front is None else [front])
+        backs.update([] if back is None else [back])
+    return False
 
 
 def _string(form: str, texts: Sequence[str], framed: bool) -> _String:

@@ -19,11 +19,13 @@ from prefixpilot.pieces import Span
 _FENCE: Final = re.compile(r"(?m)^(?P<ticks>`{3,})(?P<info>[^`\n]*)$")
 _INFO: Final = re.compile(r"(?:[\w+#-]+ )?(?P<path>\S+)(?P<lines> \(\d+-\d+\))?")
 _BLANK_BEHIND: Final = re.compile(r"[ \t]*(?:\n[ \t]*(?:\n|\Z)|\Z)")
+_BLANK_ABOVE: Final = re.compile(r"(?:\A|\n[ \t]*\n|:\n)\Z")
 _GAP: Final = re.compile(r"\n{1,3}")
 _BARE_NAMES: Final = frozenset({"Makefile", "Dockerfile", "LICENSE", "Containerfile", "Gemfile", "Procfile"})
 
 AIDER_TAGS: Final = Shape(
     name="aider",
+    starts=(),
     probes=("\n<source>\n", "\n<code>\n", "\n<pre>\n", "\n<codeblock>\n", "\n<sourcecode>\n"),
     head=re.compile(r"(?m)^(?P<label>[^\s`<>:]+)\n<(?P<key>source|code|pre|codeblock|sourcecode)>\n"),
     closing=re.compile(r"(?m)^</(?P<key>source|code|pre|codeblock|sourcecode)>$"),
@@ -33,12 +35,13 @@ AIDER_TAGS: Final = Shape(
 
 
 class _Fence(NamedTuple):
-    """A fence with what stands in it. ``path`` is ``None`` where no path names it; ``alike`` is equal in a run."""
+    """A fence with what stands in it. ``path`` is ``None`` where no path names it."""
 
     span: Span
     inside: Span
     path: str | None
-    alike: tuple[int, bool]
+    ticks: int
+    path_above: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +65,13 @@ class FenceRecogniser:
 
     def _runs(self, text: str, fences: Sequence[_Fence]) -> Iterator[list[_Fence]]:
         run: list[_Fence] = []
-        gap: str | None = None
         for fence in fences:
-            between = text[run[-1].span.end : fence.span.start] if run else ""
-            joined = bool(run) and fence.alike == run[-1].alike and gap in (None, between) and _GAP.fullmatch(between)
-            ours = fence.path is not None and fence.alike[1] == self.path_above
-            if joined and ours:
+            ours = fence.path is not None and fence.path_above == self.path_above
+            if ours and _joined(text, run, fence):
                 run.append(fence)
-                gap = between
                 continue
             yield from _proved(text, run[:-1])
-            run, gap = [fence] if ours else [], None
+            run = [fence] if ours and _BLANK_ABOVE.search(text, max(0, fence.span.start - 80), fence.span.start) else []
         yield from _proved(text, run)
 
     def _region(self, text: str, run: Sequence[_Fence]) -> Region:
@@ -80,6 +79,15 @@ class FenceRecogniser:
             Unit(fence.span, fence.inside, text[fence.inside.start : fence.inside.end], fence.path) for fence in run
         ]
         return Region(self.name, tuple(units), movable=True, ranked=False, repeats="safe")
+
+
+def _joined(text: str, run: Sequence[_Fence], fence: _Fence) -> bool:
+    """Whether a fence goes on with a run: as many back-ticks, and the same empty lines between."""
+    if not run or fence.ticks != run[-1].ticks:
+        return False
+    between = text[run[-1].span.end : fence.span.start]
+    first = text[run[0].span.end : run[1].span.start] if len(run) > 1 else between
+    return between == first and _GAP.fullmatch(between) is not None
 
 
 def _proved(text: str, run: list[_Fence]) -> Iterator[list[_Fence]]:
@@ -109,19 +117,18 @@ def _fences(text: str) -> list[_Fence]:
 
 
 def _fence(text: str, opener: re.Match[str], closer: re.Match[str]) -> _Fence:
-    inside = Span(min(opener.end() + 1, closer.start()), max(opener.end() + 1, closer.start() - 1))
-    inside = Span(inside.start, max(inside.start, min(inside.end, closer.start())))
-    ticks = len(opener["ticks"])
-    if opener["info"].strip():
-        info = _INFO.fullmatch(opener["info"].strip())
-        path = opener["info"].strip() if info and _is_path(info["path"]) else None
-        return _Fence(Span(opener.start(), closer.end()), inside, path, (ticks, False))
-    line_end = opener.start() - 1
-    line_start = text.rfind("\n", 0, max(line_end, 0)) + 1
-    line = text[line_start : max(line_end, 0)]
-    if not _is_path(line):
-        return _Fence(Span(opener.start(), closer.end()), inside, None, (ticks, True))
-    return _Fence(Span(line_start, closer.end()), inside, line, (ticks, True))
+    start = opener.end() + 1
+    inside = Span(start, max(start, closer.start() - 1))
+    words, ticks = opener["info"].strip(), len(opener["ticks"])
+    if words:
+        info = _INFO.fullmatch(words)
+        path = words if info and _is_path(info["path"]) else None
+        return _Fence(Span(opener.start(), closer.end()), inside, path, ticks, path_above=False)
+    line = text.rfind("\n", 0, max(opener.start() - 1, 0)) + 1
+    above = text[line : max(opener.start() - 1, 0)]
+    if not _is_path(above):
+        return _Fence(Span(opener.start(), closer.end()), inside, None, ticks, path_above=True)
+    return _Fence(Span(line, closer.end()), inside, above, ticks, path_above=True)
 
 
 def _is_path(word: str) -> bool:
@@ -129,4 +136,5 @@ def _is_path(word: str) -> bool:
     if word in _BARE_NAMES:
         return True
     whole = bool(word) and not any(char.isspace() for char in word)
-    return whole and any(mark in word for mark in "./\\") and word[-1] not in ".:/\\" and word[0] not in "#-*|"
+    marked = any(mark in word for mark in "./\\") and not any(mark in word for mark in "<>|*`")
+    return whole and marked and word[-1] not in ".:/\\" and word[0] not in "#-"

@@ -14,20 +14,22 @@ _META: Final = r"[A-Za-z_][\w .-]*: [^\n]*\n"
 
 LLAMAINDEX_TEXT_QA: Final = Shape(
     name="llamaindex_text_qa",
+    starts=(),
     probes=("-" * 21,),
     head=re.compile(rf"(?:(?<=\n\n)|(?<=-{{21}}\n))(?P<keys>(?P<label>{_META})(?:{_META})*+)\n"),
     joint="\n\n",
-    front=re.compile(r"(?m)^-{21}\n"),
-    back=re.compile(r"\n-{21}(?:\n|\Z)"),
+    front=re.compile(r"(?m)^-{21}\n\Z"),
+    back=re.compile(r"\n-{21}(?=\n|\Z)"),
 )
 
 LLAMAINDEX_CITATION: Final = Shape(
     name="llamaindex_citation",
-    probes=("Source 1:",),
+    starts=("Source ",),
+    probes=("------\n",),
     head=re.compile(r"(?m)^(?P<label>Source (?P<number>\d+)):\n"),
     joint="\n\n",
-    front=re.compile(r"(?m)^-{6}\n"),
-    back=re.compile(r"\n-{6}(?:\n|\Z)"),
+    front=re.compile(r"(?m)^-{6}\n\Z"),
+    back=re.compile(r"\n-{6}(?=\n|\Z)"),
     numbers="sequence",
     ranked=True,
     repeats="keep-label",
@@ -35,10 +37,11 @@ LLAMAINDEX_CITATION: Final = Shape(
 
 RAGFLOW: Final = Shape(
     name="ragflow",
+    starts=("ID: ",),
     probes=("└── Content:",),
     head=re.compile(r"(?m)^(?P<label>ID: (?P<number>\d+))\n(?:├── [^\n]*\n)++└── Content:\n"),
     joint="\n\n------\n\n\n",
-    front=re.compile(r"(?m)^-{6}\n\n+"),
+    front=re.compile(r"(?m)(?:^-{6}\n\n+|:[ \t]*\n+|\A\s*)\Z"),
     back=re.compile(r"\n(?=[^\n]{0,8}(?:The above is the knowledge base|以上是知识库))"),
     numbers="unique",
     ranked=True,
@@ -47,9 +50,9 @@ RAGFLOW: Final = Shape(
 
 ANYTHINGLLM: Final = Shape(
     name="anythingllm",
-    probes=("[END CONTEXT ",),
+    starts=("[CONTEXT ",),
     head=re.compile(r"(?m)^\[(?P<label>CONTEXT (?P<key>(?P<number>\d+)))\]:\n"),
-    closing=re.compile(r"(?m)^\[END CONTEXT (?P<key>\d+)\]"),
+    closing=re.compile(r"\[END CONTEXT (?P<key>\d+)\]"),
     back=re.compile(r"[ \t]*(?:\n|\Z)"),
     numbers="sequence",
     lone=True,
@@ -59,8 +62,8 @@ ANYTHINGLLM: Final = Shape(
 
 QUIVR: Final = Shape(
     name="quivr",
-    probes=("Filename: ",),
-    head=re.compile(r"(?<!\S)(?P<label>Filename: [^\n]*\nSource: (?P<number>\d+)) *\n"),
+    starts=("Filename: ",),
+    head=re.compile(r"(?<!\S)(?P<label>Filename: [^\n]{0,300}\nSource: (?P<number>\d+)) *\n"),
     joint="\n\n",
     front=ANYWHERE,
     numbers="sequence",
@@ -70,20 +73,20 @@ QUIVR: Final = Shape(
 
 VERBA: Final = Shape(
     name="verba",
-    probes=("Document Metadata: ",),
+    starts=("Document Title: ",),
     head=re.compile(
-        r"(?<!\S)Document Title: (?P<label>[^\n]*)\nDocument Metadata: [^\n]*\n"
+        r"(?<!\S)Document Title: (?P<label>[^\n]{0,300})\nDocument Metadata: [^\n]*\n"
         r"(?:Chunk: \d+\n)?(?:High Relevancy: [\d.]+\n)?"
     ),
     joint="\n\n\n",
     front=ANYWHERE,
-    back=re.compile(r"\n\n\n"),
+    back=re.compile(r"\n(?=\n\n)"),
     ranked=True,
 )
 
 KOTAEMON: Final = Shape(
     name="kotaemon",
-    probes=("<br><b>",),
+    starts=("<br><b>",),
     head=re.compile(r"<br><b>(?:Content|Table|Figure|Chatbot scenario) from (?P<label>[^<\n]*)</b>"),
     closing=re.compile(r"\n<br>"),
     front=ANYWHERE,
@@ -94,8 +97,8 @@ _WORDS: Final = (
     "(?:context|documents?|passages?|sources?|results?|snippets?|excerpts?|articles?|evidence|knowledge|memories)"
 )
 _FRONT: Final = re.compile(
-    rf"(?im)^(?:[^\n:]{{0,80}}\b{_WORDS}\b[^\n:]{{0,60}}:[ \t]*\n{{1,2}}"
-    r"|<?(?P<frame>(?<=<)\w+(?=>)|-{3,}|={3,}|\"\"\")>?\n)"
+    rf"(?im)^(?:[^\n:]{{0,80}}\b{_WORDS}\b[^\n:]{{0,60}}:[ \t]*\n{{1,2}}\Z"
+    r"|<?(?P<frame>(?<=<)\w+(?=>)|-{3,}|={3,}|\"\"\")>?\n\Z)"
 )
 _BACK: Final = re.compile(r"\n(?:</)?(?P<frame>(?<=</)\w+(?=>)|-{3,}|={3,}|\"\"\")>?[ \t]*(?=\n|\Z)")
 _NUMBERED: Final = (
@@ -106,7 +109,7 @@ _NUMBERED: Final = (
 
 NUMBERED_BLOCKS: Final = Shape(
     name="numbered_blocks",
-    probes=("[1]", "ocument ", "oc ", "assage ", "ource ", "ontext ", "nippet ", "xcerpt ", "rticle "),
+    starts=("[", "Doc", "Passage ", "Source ", "Context ", "Snippet ", "Excerpt ", "Article ", "#", "**"),
     head=re.compile(_NUMBERED),
     joint="\n\n",
     front=_FRONT,
@@ -117,6 +120,7 @@ NUMBERED_BLOCKS: Final = Shape(
 )
 """``[1] ...`` or ``Document 1: ...``, a blank line between, under a line that speaks of documents or inside a frame."""
 
+_HEADER_STARTS: Final = ("Title: ", "Source: ", "File: ", "Filename: ", "Document: ")
 _HEADER: Final = (
     r"(?P<keys>(?:Title|Source|File|Filename|Document): (?P<label>[^\n]+)\n"
     r"(?:(?:Title|Source|File|Filename|Document|Author|Date|Page|Section): ?[^\n]*\n)*+(?:Content:[ \n])?)"
@@ -124,7 +128,7 @@ _HEADER: Final = (
 
 HEADED_BLOCKS: Final = Shape(
     name="headed_blocks",
-    probes=("Title: ", "Source: ", "File: ", "Filename: ", "Document: "),
+    starts=_HEADER_STARTS,
     head=re.compile(rf"(?m)^(?<!---\n\n){_HEADER}"),
     joint="\n\n",
     front=_FRONT,
@@ -135,6 +139,7 @@ HEADED_BLOCKS: Final = Shape(
 
 RULED_BLOCKS: Final = Shape(
     name="ruled_blocks",
+    starts=_HEADER_STARTS,
     probes=("\n---\n",),
     head=re.compile(rf"(?m)^{_HEADER}"),
     joint="\n\n---\n\n",

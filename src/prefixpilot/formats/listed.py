@@ -11,10 +11,11 @@ _BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
 
 OPEN_WEBUI_MEMORY: Final = Shape(
     name="open_webui_memory",
+    starts=(),
     probes=("User Context:",),
     head=re.compile(r"(?m)^(?P<label>(?P<number>\d+)\. \[[\d-]{10}\]) "),
     joint="\n",
-    front=re.compile(r"(?m)^User Context:[ \t]*\n"),
+    front=re.compile(r"(?m)^User Context:[ \t]*\n\Z"),
     stop=_BLANK_LINE,
     lines=True,
     numbers="sequence",
@@ -24,12 +25,12 @@ OPEN_WEBUI_MEMORY: Final = Shape(
 
 MEM0: Final = Shape(
     name="mem0",
-    probes=("Memories", "memories", "Facts", "facts"),
+    starts=("- ",),
     head=re.compile(r"(?m)^- "),
     joint="\n",
     front=re.compile(
         r"(?im)^(?:#{1,4} |\*\*)?(?:(?:the |this )?(?:user(?:'s)?|relevant|long-term|saved|stored|retrieved|known) )*"
-        r"(?:memories|facts)(?:/facts)?(?: about the user)?:(?:\*\*)?[ \t]*\n"
+        r"(?:memories|facts)(?:/facts)?(?: about the user)?:(?:\*\*)?[ \t]*\n\Z"
     ),
     stop=_BLANK_LINE,
     lines=True,
@@ -37,10 +38,11 @@ MEM0: Final = Shape(
 
 GRAPHRAG_LOCAL: Final = Shape(
     name="graphrag_local",
+    starts=(),
     probes=("-----Sources-----",),
     head=re.compile(r"(?m)^(?P<number>\d+)\|"),
     joint="\n",
-    front=re.compile(r"(?m)^-----Sources-----\nid\|text\n"),
+    front=re.compile(r"(?m)^-----Sources-----\nid\|text\n\Z"),
     stop=re.compile(r"\n-----\w[\w ]*-----\n|\n---\w[\w ]*---\n"),
     numbers="unique",
     least=40,
@@ -51,10 +53,10 @@ hardly any text, or an id comes twice, a text may hold what looks like a row, an
 
 LIGHTRAG: Final = Shape(
     name="lightrag",
-    probes=('{"reference_id": ', '{"reference_id":"'),
+    starts=('{"reference_id":',),
     head=re.compile(r'(?m)^\{"reference_id": ?"(?P<label>[^"\\\n]*)", ?"content": ?"'),
     closing=re.compile(r'(?m)"\}$'),
-    front=re.compile(r"(?m)^```(?:json)?\n"),
+    front=re.compile(r"(?m)^```(?:json)?\n\Z"),
     back=re.compile(r"\n```"),
     in_json=True,
     lone=True,

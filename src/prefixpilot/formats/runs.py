@@ -7,7 +7,9 @@ A :class:`~prefixpilot.formats.shape.Shape` says how a format writes its units. 
 * A unit with a closing mark ends at the mark that balances its head, right in front of the next head or of what must
   follow the run. Marks that a body quotes balance among themselves, or more of the body follows them.
 * A unit without a closing mark ends where the joint and the next head stand. For the last one the end of the run must
-  be seen, exactly once; else it is left out, and what stands in front of it is still proved.
+  be seen, exactly once.
+* Where the end of the last unit is not proved, that unit is left out, and nothing is looked for behind its head, since
+  all of that may be its body. What stands in front of it is proved all the same.
 
 Cost: every pattern is tried in O(length), because no repeat inside a repeat can match the same characters in two ways;
 the walk over what they match is stopped after :data:`_STEPS` steps for each match.
@@ -24,10 +26,12 @@ from typing import Final, NamedTuple
 
 from prefixpilot.apis.base import Segment
 from prefixpilot.formats.base import Edges, Literals, Region, Unit
-from prefixpilot.formats.shape import ANYWHERE, Shape
+from prefixpilot.formats.shape import Shape
 from prefixpilot.pieces import Span
 
 _STEPS: Final = 64
+_FRONT_LENGTH: Final = 400
+_FRONT_LINES: Final = 5
 _ATTRIBUTE: Final = re.compile(r"([\w:.-]+)=")
 _HEADER_KEY: Final = re.compile(r"(?m)^([^:\n]*):")
 
@@ -60,10 +64,14 @@ class _Found(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What a walk from one head found: units, none if in doubt, and the index of the first head behind them."""
+    """What a walk from one head found: units, none if in doubt, and the index of the first head behind them.
+
+    If the end of the last unit is not proved, the walk is not ``whole``: all that follows may stand in that unit.
+    """
 
     found: list[_Found]
     seen: int
+    whole: bool
 
 
 class _SpentError(Exception):
@@ -76,15 +84,11 @@ class _Scan:
     def __init__(self, shape: Shape, text: str) -> None:
         self.shape = shape
         self.text = text
-        self.heads = list(shape.head.finditer(text))
-        self.closings = _all(shape.closing, text)
+        self.heads = _heads(shape, text)
+        self.closings = _all(shape.closing, text) if self.heads else []
         self._closing_at = {mark.end(): mark for mark in self.closings}
-        starts = {head.start() for head in self.heads}
-        self._fronts = {
-            mark.end(): mark for mark in _all(shape.front if starts else None, text) if mark.end() in starts
-        }
+        self._stops = _all(shape.stop, text) if self.heads else []
         self._headings = _all(shape.heading, text) if self.heads else []
-        self._stops = _all(shape.stop, text) if self._fronts else []
         self._backs = _all(shape.back, text) if self.heads and not shape.closing else []
         self._steps = _STEPS * (len(self.heads) + len(self.closings) + len(self._backs))
 
@@ -108,15 +112,26 @@ class _Scan:
             head = self.heads[at]
             at += 1
             if head.start() >= behind and self._may_begin(head):
-                found, at = self._walk(at - 1)
-                if found:
-                    behind = found[-1].end
-                    yield found
+                walk = self._walk(at - 1)
+                at = walk.seen
+                if walk.found:
+                    behind = walk.found[-1].end
+                    yield walk.found
+                if not walk.whole:
+                    return
 
     def _may_begin(self, head: re.Match[str]) -> bool:
         if self.shape.numbers == "sequence" and int(head["number"]) > 1:
             return False
-        return self.shape.front is ANYWHERE or head.start() in self._fronts
+        return self._front(head) is not None
+
+    def _front(self, head: re.Match[str]) -> re.Match[str] | None:
+        """What lets a run begin at ``head``."""
+        self.step()
+        begin, nearest = head.start(), max(0, head.start() - _FRONT_LENGTH)
+        for _ in range(_FRONT_LINES):
+            begin = max(nearest, self.text.rfind("\n", nearest, begin))
+        return self.shape.front.search(self.text, begin, head.start())
 
     def _walk(self, first: int) -> _Walk:
         """The units from head ``first`` on."""
@@ -131,6 +146,8 @@ class _Scan:
             head = self.heads[index]
             if head.start() >= limit:
                 break
+            if self._empty(unit.head, head):
+                return _Walk([], index, whole=False)
             end = self._joined(unit.head, head)
             closed = unit.closed_at(head.start())
             if end is None or not closed or _manner(head) != _manner(start):
@@ -140,7 +157,7 @@ class _Scan:
                 continue
             number = _group(head, "number")
             if self.shape.numbers != "free" and number in numbers:
-                return _Walk([], index)
+                return _Walk([], index, whole=False)
             if self.shape.numbers == "sequence" and int(head["number"]) != int(unit.head["number"]) + 1:
                 continue
             if gap not in (None, self.text[end : head.start()]):
@@ -149,8 +166,8 @@ class _Scan:
             numbers.add(number)
             found.append(self._ended(unit.head, end))
             unit = _Open(self, index)
-        found += self._last(unit, limit, start)
-        return _Walk(found, unit.index + 1)
+        last = self._last(unit, limit, start)
+        return _Walk(found + last, unit.index + 1, whole=bool(last))
 
     def _limit(self, first: re.Match[str]) -> int:
         """Where the run that begins here ends at the latest."""
@@ -165,6 +182,11 @@ class _Scan:
         end = self._bare_end(before.end(), head.start())
         mark = self._closing_at.get(end)
         return end if mark is not None and mark.start() >= before.end() and _same_key(before, mark) else None
+
+    def _empty(self, before: re.Match[str], head: re.Match[str]) -> bool:
+        """Whether two heads stand so close that one must be the body of the other, and which, cannot be told."""
+        close = self.shape.closing is None and head.start() - before.end() <= len(self.shape.joint)
+        return close and not self.text[before.end() : head.start()].strip()
 
     def _ended(self, head: re.Match[str], end: int) -> _Found:
         mark = self._closing_at.get(end)
@@ -184,7 +206,7 @@ class _Scan:
         back = self.shape.back
         for mark in unit.balancing():
             if back is None or back.match(self.text, mark.end()):
-                return None if unit.closed_again(mark) else mark.end()
+                return None if unit.closed_again(mark.end()) else mark.end()
         return None
 
     def _last_stopped(self, head: re.Match[str], limit: int) -> int | None:
@@ -195,7 +217,7 @@ class _Scan:
         return None if goes_on or "\n" in self.text[head.end() : end] else end
 
     def _last_framed(self, head: re.Match[str], first: re.Match[str]) -> int | None:
-        front = self._fronts.get(first.start())
+        front = self._front(first)
         ends: list[int] = []
         for at in range(bisect_left(self._backs, head.end(), key=re.Match.start), len(self._backs)):
             self.step()
@@ -288,19 +310,40 @@ class _Open:
             if opened <= 0 and _same_key(self.head, mark):
                 yield mark
 
-    def closed_again(self, mark: re.Match[str]) -> bool:
-        """Whether another closing mark could end the run too, without a head between."""
-        back, heads, closings = self._scan.shape.back, self._scan.heads, self._scan.closings
-        at = bisect_left(heads, mark.end(), key=re.Match.start)
-        before = heads[at].start() if at < len(heads) else len(self._scan.text)
-        following = bisect_left(closings, mark.end(), key=re.Match.start)
-        while following < len(closings) and closings[following].start() < before:
-            self._scan.step()
-            other = closings[following]
-            if _same_key(self.head, other) and (back is None or back.match(self._scan.text, other.end())):
+    def closed_again(self, end: int) -> bool:
+        """Whether more is closed than opened behind ``end``: one of those marks may be what closes this unit."""
+        scan, back = self._scan, self._scan.shape.back
+        at, opened = bisect_left(scan.heads, end, key=re.Match.start), 0
+        for index in range(bisect_left(scan.closings, end, key=re.Match.start), len(scan.closings)):
+            mark = scan.closings[index]
+            while at < len(scan.heads) and scan.heads[at].start() < mark.start():
+                scan.step()
+                opened += _same_key(self.head, scan.heads[at])
+                at += 1
+            scan.step()
+            if opened:
+                opened -= _same_key(self.head, mark)
+            elif _same_key(self.head, mark) and (back is None or back.match(scan.text, mark.end())):
                 return True
-            following += 1
         return False
+
+
+def _heads(shape: Shape, text: str) -> list[re.Match[str]]:
+    """All heads, in order, not overlapping."""
+    if not shape.starts:
+        return _all(shape.head, text)
+    found: list[re.Match[str]] = []
+    for place in sorted({place for start in shape.starts for place in _places(start, text)}):
+        head = shape.head.match(text, place) if not found or place >= found[-1].end() else None
+        found += [head] if head is not None else []
+    return found
+
+
+def _places(word: str, text: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
 
 
 def _all(pattern: re.Pattern[str] | None, text: str) -> list[re.Match[str]]:

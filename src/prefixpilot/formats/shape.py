@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 from prefixpilot.formats.base import Repeats
 
-ANYWHERE: Final = re.compile(r"(?!)")
+ANYWHERE: Final = re.compile(r"")
 """As :attr:`Shape.front`: a run may begin at any head."""
 
-LINE_START: Final = re.compile(r"(?m)^[ \t]*")
+LINE_START: Final = re.compile(r"(?m)^[ \t]*\Z")
+"""As :attr:`Shape.front`: at the first head of a line."""
 
 Numbers = Literal["free", "sequence", "unique"]
 
@@ -22,14 +23,16 @@ class Shape:
 
     Attributes:
         name: of the format.
-        probes: strings one of which every text with such a run contains: a cheap first look.
+        starts: every head begins with one of these: where to look for heads. Empty: everywhere.
+        probes: a text with none of these holds no such run.
         head: of a unit, up to where its content begins. Groups, all optional: ``label`` (words that name the unit),
             ``number``, ``key`` (the closing mark must have the same), ``alike`` (equal in all units of a run),
             ``attributes`` and ``keys`` (of a tag, of header lines: their names are equal in all units of a run).
         closing: what ends a unit; without it the joint does.
         joint: the exact text between two units that have no closing mark. Between others stands white space, the
             same in a whole run.
-        front: where a match of it ends, a run may begin. Its group ``frame``, if any, must come back in ``back``.
+        front: what must stand in front of the first head; tried on the last lines there, so it ends in
+            ``\\Z``. Its group ``frame``, if any, must come back in ``back``.
         back: what must follow the last unit. Behind a closing mark it is matched on the spot, else searched for and
             must be there exactly once.
         stop: ends a run where it first matches, whatever follows.
@@ -44,8 +47,9 @@ class Shape:
     """
 
     name: str
-    probes: tuple[str, ...]
+    starts: tuple[str, ...]
     head: re.Pattern[str]
+    probes: tuple[str, ...] = ("",)
     closing: re.Pattern[str] | None = None
     joint: str = "\n\n"
     front: re.Pattern[str] = LINE_START

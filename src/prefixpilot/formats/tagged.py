@@ -17,10 +17,10 @@ _CHILD: Final = re.compile(r"<(?P<child>document_contents?|page_content|content|
 
 OPEN_WEBUI_RAG: Final = Shape(
     name="open_webui_rag",
-    probes=("<source id=",),
+    starts=("<source",),
     head=re.compile(rf"<source(?=\s+id=){_ATTRIBUTES}>"),
     closing=re.compile(r"</source>"),
-    front=re.compile(r"<context>\s*"),
+    front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     lone=True,
     repeats="keep-label",
@@ -28,12 +28,13 @@ OPEN_WEBUI_RAG: Final = Shape(
 
 ANTHROPIC_DOCUMENTS_XML: Final = Shape(
     name="anthropic_documents_xml",
+    starts=("<document",),
     probes=("<document_content",),
     head=re.compile(
         rf"<document{_ATTRIBUTES}>(?=\s*(?:<(?:source|title)>[^<\n]*</(?:source|title)>\s*)*<document_contents?>)"
     ),
     closing=re.compile(r"</document>"),
-    front=re.compile(r"(?m)^[ \t]*|<documents>"),
+    front=re.compile(r"(?m)(?:^|<documents>)[ \t]*\Z"),
     back=_LINE_ENDS,
     inner=_CHILD,
     lone=True,
@@ -42,7 +43,7 @@ ANTHROPIC_DOCUMENTS_XML: Final = Shape(
 
 FLOWISE: Final = Shape(
     name="flowise",
-    probes=("<doc id=",),
+    starts=("<doc id=",),
     head=re.compile(r"<doc id=(['\"])(?P<number>\d+)\1>"),
     closing=re.compile(r"</doc>"),
     back=_LINE_ENDS,
@@ -53,10 +54,10 @@ FLOWISE: Final = Shape(
 
 PERPLEXICA: Final = Shape(
     name="perplexica",
-    probes=("<result index=",),
-    head=re.compile(r"<result index=(?P<number>\d+) title=(?P<label>[^>\n]*)>"),
+    starts=("<result index=",),
+    head=re.compile(r"<result index=(?P<number>\d+) title=(?P<label>[^>\n]{0,300})>"),
     closing=re.compile(r"</result>"),
-    front=re.compile(r"<search_results[^>\n]*>\s*"),
+    front=re.compile(r"<search_results[^>\n]*>\s*\Z"),
     back=re.compile(r"\s*</search_results>"),
     numbers="unique",
     lone=True,
@@ -66,10 +67,10 @@ PERPLEXICA: Final = Shape(
 
 LIBRECHAT_RAG_CONTEXT: Final = Shape(
     name="librechat_rag_context",
-    probes=("<contextItem>",),
+    starts=("<contextItem>",),
     head=re.compile(r"<contextItem>(?=\s*<!\[CDATA\[)"),
     closing=re.compile(r"(?<=\]\]>)\s*</contextItem>"),
-    front=re.compile(r"<context>\s*"),
+    front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     inner=re.compile(r"<!\[CDATA\["),
     heading=re.compile(r"<filename>(?P<label>[^<\n]*)</filename>"),
@@ -78,7 +79,7 @@ LIBRECHAT_RAG_CONTEXT: Final = Shape(
 
 LIBRECHAT_FULL_CONTEXT: Final = Shape(
     name="librechat_full_context",
-    probes=("<filename>",),
+    starts=("<file>",),
     head=re.compile(r"<file>\s*<filename>(?P<label>[^<\n]*)</filename>\s*<context>(?!\s*<contextItem>)"),
     closing=re.compile(r"</context>\s*</file>"),
     back=_LINE_ENDS,
@@ -87,10 +88,11 @@ LIBRECHAT_FULL_CONTEXT: Final = Shape(
 
 LETTA: Final = Shape(
     name="letta",
+    starts=("<",),
     probes=("<memory_blocks>",),
     head=re.compile(r"(?m)^<(?P<key>(?P<label>[\w.-]+))>\n(?=<description>\n)"),
-    closing=re.compile(r"(?m)^</(?P<key>[\w.-]+)>"),
-    front=re.compile(r"<memory_blocks>\n(?:[^<\n][^\n]*\n)?\s*"),
+    closing=re.compile(r"</(?P<key>[\w.-]+)>"),
+    front=re.compile(r"<memory_blocks>\n(?:[^<\n][^\n]*\n)?\s*\Z"),
     back=re.compile(r"\s*</memory_blocks>"),
     inner=re.compile(r"<(?P<child>value)>"),
     repeats="no",
@@ -98,7 +100,7 @@ LETTA: Final = Shape(
 
 TAGGED: Final = Shape(
     name="tagged",
-    probes=("</doc", "</source>", "</passage>", "</snippet>", "</article>", "</memory>", "</context_item>", "</file>"),
+    starts=("<doc", "<source", "<passage", "<snippet", "<article", "<memory", "<context_item", "<file "),
     head=re.compile(
         r"<(?P<key>(?P<alike>doc|document|source|passage|snippet|article|memory|context_item"
         rf"|file(?=\s+(?:path|name)=)))(?![\w-]){_ATTRIBUTES}>"

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from threading import RLock
 
 from prefixpilot.apis.base import Prompt
-from prefixpilot.core import TenantId
+from prefixpilot.core import DEFAULT_TENANT, TenantId
 from prefixpilot.jsontext import JsonText
 from prefixpilot.proxy.call import Options
 from prefixpilot.proxy.guard import guarded
@@ -23,19 +23,18 @@ _NOTHING = Treatment()
 class OrdinaryTreat:
     """Treats requests without blocks, unless the mode or a header says not to. See :class:`Ordinary`."""
 
-    def __init__(self, ordinary: Ordinary, recognition: Recognition, tenant: str) -> None:
+    def __init__(self, ordinary: Ordinary, recognition: Recognition) -> None:
         self._ordinary = ordinary
         self._recognition = recognition
-        self._tenant = tenant
 
     @classmethod
-    def of(cls, settings: OrdinarySettings, tenant: str, planner: Planner, lock: RLock) -> OrdinaryTreat | None:
+    def of(cls, settings: OrdinarySettings, planner: Planner, lock: RLock) -> OrdinaryTreat | None:
         """``None`` if no recogniser is on: then bodies are not even read."""
         recognition = Recognition.of(settings, lock)
         if not recognition.recognisers:
             return None
         ledger = guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock)
-        return cls(Ordinary(settings, planner, ledger, recognition.recognise(tenant, None)), recognition, tenant)
+        return cls(Ordinary(settings, planner, ledger, recognition.recognise(DEFAULT_TENANT, None)), recognition)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`."""
@@ -44,22 +43,22 @@ class OrdinaryTreat:
         asked = Asked(
             prompt,
             options.request_id,
-            blake2b(f"{self._tenant}\0{options.credential}".encode(), digest_size=16).digest(),
-            TenantId(self._tenant),
+            blake2b(f"{options.tenant}\0{options.credential}".encode(), digest_size=16).digest(),
+            options.tenant,
             options.recognise,
             dedupe=options.dedupe,
             max_displacement=options.max_displacement,
         )
-        recognise = self._recognition.recognise(self._tenant, options.recognise)
+        recognise = self._recognition.recognise(options.tenant, options.recognise)
         decision = self._ordinary.treat(asked, recognise)
         edits = tuple(decision.edits(prompt))
         header = _header(options, decision) if edits else None
-        return Treatment(edits, lambda: self._learn(prompt, decision), header)
+        return Treatment(edits, lambda: self._learn(prompt, options.tenant, decision), header)
 
-    def _learn(self, prompt: Prompt, decision: Decision) -> None:
+    def _learn(self, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
         self._ordinary.learn(decision)
         new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= prompt.first_new)
-        self._recognition.learn(self._tenant, (segment for message in new for segment in message.segments))
+        self._recognition.learn(tenant, (segment for message in new for segment in message.segments))
 
 
 def _header(options: Options, decision: Decision) -> bytes:
