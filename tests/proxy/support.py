@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from prefixpilot import ContextPilot, Plan, PlannedRequest, Request
+from prefixpilot.apis import CHAT
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.proxy.call import Call
 from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.memory.reply import Said, said_by
 
 Messages = list[dict[str, Any]]
 
@@ -25,6 +27,13 @@ def user(content: Any) -> dict[str, Any]:
 
 def assistant(content: str | None = "ok") -> dict[str, Any]:
     return {"role": "assistant", "content": content}
+
+
+def said_in(message: Mapping[str, Any]) -> Said:
+    """What an assistant message of a chat says."""
+    prompt = CHAT.read({"messages": [{"role": "assistant", **message}]})
+    assert prompt is not None
+    return said_by(prompt.messages)
 
 
 def chat(messages: Messages, blocks: Any = None, **more: Any) -> dict[str, Any]:

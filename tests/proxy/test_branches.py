@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from prefixpilot.proxy.call import RefusedError
-from prefixpilot.proxy.memory.reply import CALL_CHARS, Likeness, Reply, Said, said_in
+from prefixpilot.proxy.memory.reply import CALL_CHARS, Likeness, Reply, Said
 
-from .support import Desk, Messages, assistant, chat, user
+from .support import Desk, Messages, assistant, chat, said_in, user
 
 TURN_1: Messages = [user("First?")]
 TURN_2: Messages = [*TURN_1, assistant(), user("Second?")]

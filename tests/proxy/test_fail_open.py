@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prefixpilot import ContextPilot
-from prefixpilot.prompts.source import ChatSource
+from prefixpilot.jsontext import JsonText
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -105,10 +105,10 @@ def test_a_later_turn_keeps_its_history_when_planning_fails(mode: str) -> None:
 def test_a_later_turn_keeps_its_history_when_placing_fails() -> None:
     faults: list[bool] = []
 
-    def place(source: ChatSource, *args: Any) -> bytes:
+    def place(source: JsonText, *args: Any) -> bytes:
         if faults:
             raise InjectedError("place")
-        return source.with_texts(*args)
+        return source.edited(*args)
 
     desk = Desk(place=place)
     first = desk.ask(chat(TURN_1, ["A", "B"]), "c")

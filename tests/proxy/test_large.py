@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from prefixpilot.prompts.chat import ChatRequest, parse_chat
+from prefixpilot.apis import CHAT, Api
+from prefixpilot.prompts.request import BlocksRequest, parse_request
 from prefixpilot.proxy import ProxySettings, serve_in_thread
 from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.testing import SimulatedEngine
@@ -28,11 +29,11 @@ class Gate:
         self.open = threading.Event()
         self.opened_in_time: list[bool] = []
 
-    def __call__(self, body: Mapping[str, Any], *, history: bool = False) -> ChatRequest | None:
+    def __call__(self, body: Mapping[str, Any], api: Api = CHAT, *, history: bool = False) -> BlocksRequest | None:
         if body.get("slow"):
             self.entered.set()
             self.opened_in_time.append(self.open.wait(WAIT_S))
-        return parse_chat(body, history=history)
+        return parse_request(body, api, history=history)
 
 
 def packed(body: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:

@@ -17,15 +17,16 @@ from prefixpilot.conversation import NEW_CONVERSATION
 from prefixpilot.core import ContextBlock, RequestId
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings
-from prefixpilot.proxy.answer import AnswerObserver, Usage
+from prefixpilot.proxy.answer import AnswerObserver
+from prefixpilot.proxy.content import Usage
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.reply import HEAD_CHARS, Likeness, Reply, Said, said_in
+from prefixpilot.proxy.memory.reply import HEAD_CHARS, Likeness, Reply, Said
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.wire import sse
 from prefixpilot.proxy.wire.sse import EventParser
 
-from .support import Desk, assistant, chat, user
+from .support import Desk, assistant, chat, said_in, user
 
 
 @pytest.mark.parametrize(
@@ -191,8 +192,8 @@ def test_tool_calls_of_a_stream_are_joined() -> None:
         {"function": {"arguments": " 1}"}},
     ]
     answer.feed(events(*(delta(tool_calls=[{"index": 0, **piece}]) for piece in pieces)))
-    whole = {"tool_calls": [{"id": "other", "function": {"name": "f", "arguments": '{"x":1}'}}]}
-    assert answer.reply.compare(said_in(whole)) is Likeness.HEAD
+    call = {"id": "other", "function": {"name": "f", "arguments": '{"x":1}'}}
+    assert answer.reply.compare(said_in({"tool_calls": [call]})) is Likeness.HEAD
 
 
 def test_an_encoding_that_cannot_be_read_counts_as_content() -> None:

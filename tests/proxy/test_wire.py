@@ -143,7 +143,7 @@ NEAR = (
     "/v1/chat/completions/",
     "//v1/chat/completions",
     "/openai/v1/chat/completions",
-    "/v1/completions",
+    "/v1//chat/completions",
     "/v1/chat%2fcompletions",
 )
 
@@ -169,7 +169,7 @@ def test_without_blocks_such_a_path_passes_untouched(
 
 def test_other_paths_are_not_looked_into(raw: RawEngine, before: RunningProxy) -> None:
     body = b'{"context_blocks": ["mine"]}' + b" " * 200_000
-    assert fetch(before.url, "POST", "/v1/responses", body).status == 200
+    assert fetch(before.url, "POST", "/v1/embeddings", body).status == 200
     assert fetch(before.url, "PUT", CHAT, body).status == 200
     assert [request.body for request in raw.requests] == [body, body]
 

@@ -8,14 +8,15 @@ character of which stays as the client wrote it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Role = Literal["system", "user", "assistant", "tool"]
+from prefixpilot.jsontext import Edit
+from prefixpilot.jsontext import Pointer as Pointer
 
-Pointer = tuple[str | int, ...]
-"""Where a value stands in a body: member names and array indices, outermost first."""
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,22 @@ class Prompt:
 
 
 class Api(Protocol):
-    """One API. Stateless; an instance is shared by all requests.
+    """One API. Stateless; an instance is shared by all requests."""
 
-    Attributes:
-        name: ``chat``, ``completions``, ``responses`` or ``messages``.
-        paths: request targets without query that it answers, the one to forward to first.
-    """
+    @property
+    def name(self) -> str:
+        """``chat``, ``completions``, ``responses`` or ``messages``."""
+        ...
 
-    name: str
-    paths: tuple[bytes, ...]
+    @property
+    def paths(self) -> tuple[bytes, ...]:
+        """Request targets without query that it answers, the one to forward to first."""
+        ...
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Of a body, those that hold the prompt."""
+        ...
 
     def read(self, body: Mapping[str, Any]) -> Prompt | None:
         """The prompt of a body; ``None`` if it has none that can be read (token ids, unknown shapes): leave it alone.
@@ -126,7 +134,31 @@ class Api(Protocol):
         """
         ...
 
+    def in_front(self, message: Message, text: str) -> Edit:
+        """The edit that puts ``text`` and a blank line in front of a message's own words.
+
+        Content given as parts gets one more text part.
+
+        Raises:
+            InvalidRequestError: the message takes no text; names its content.
+        """
+        ...
+
+
+def digest(value: Any) -> bytes:
+    """16 bytes over a JSON value, equal for equal values in every process (sorted keys, ASCII, blake2b)."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(canonical.encode("ascii"), digest_size=16).digest()
+
 
 def chain(parent: bytes, message: bytes) -> bytes:
     """The next link of a hash chain over messages, 16 bytes (blake2b): equal for equal histories, in every process."""
     return hashlib.blake2b(parent + message, digest_size=16).digest()
+
+
+def prompt_of(api: str, body: Mapping[str, Any], messages: Sequence[Message], *, unseen: bool = False) -> Prompt:
+    """A prompt from its messages in reading order; where the newest user message stands is found here."""
+    roles = [message.role for message in messages]
+    newest_user = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
+    in_tool_loop = newest_user >= 0 and "assistant" in roles[newest_user:]
+    return Prompt(api, body, tuple(messages), newest_user, in_tool_loop, unseen)

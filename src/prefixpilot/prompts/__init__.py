@@ -1,4 +1,4 @@
-"""Prompts: from plans to text, and chat bodies that carry context blocks."""
+"""Prompts: from plans to text, and bodies that carry context blocks."""
 
 from prefixpilot.prompts.assemble import assemble, relevance_annotation
 from prefixpilot.prompts.render import PARAGRAPH, render_block, render_blocks

@@ -5,25 +5,16 @@ from __future__ import annotations
 import enum
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
+from prefixpilot.proxy.content import Usage, listener
 from prefixpilot.proxy.memory.reply import Reply
 from prefixpilot.proxy.wire.sse import FIELDS, EventParser, LineSplitter
 
 MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _LINE_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
-_CONTENT_KEYS: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "audio")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The engine's own counts; ``None`` is unknown, never zero."""
-
-    prompt_tokens: int | None
-    cached_tokens: int | None
 
 
 class Kind(enum.Enum):
@@ -48,12 +39,14 @@ class AnswerObserver:
         status: HTTP status; anything but 2xx is never content.
         content_type, content_encoding: header values, empty if absent. An encoding that we cannot read counts as
             content with its first byte, and has no text. Without a type the first bytes tell events from a document.
+        api: of the request.
     """
 
-    def __init__(self, status: int, content_type: str, content_encoding: str = "") -> None:
+    def __init__(self, status: int, content_type: str, content_encoding: str = "", api: str = "chat") -> None:
         self.started = False
         self.reply = Reply()
         self.usage: Usage | None = None
+        self._listen = listener(api)
         self._kind = _kind(content_type.partition(";")[0].strip().lower())
         self._failed = not 200 <= status < 300
         self._decoder = _decoder(content_encoding)
@@ -112,23 +105,10 @@ class AnswerObserver:
         self._read_document(document)
 
     def _read_document(self, document: Mapping[str, Any]) -> None:
-        for choice in _objects(document.get("choices")):
-            message = choice.get("message") or choice.get("delta")
-            message = message if isinstance(message, dict) else {}
-            if choice.get("finish_reason") or any(message.get(key) for key in _CONTENT_KEYS):
-                self.started = True
-            if choice.get("index", 0) == 0:
-                self._read_message(message)
-            else:
-                self.reply.there_are_others()
-        self.usage = _usage(document.get("usage")) or self.usage
-
-    def _read_message(self, message: Mapping[str, Any]) -> None:
-        text = message.get("content")
-        if isinstance(text, str):
-            self.reply.add(text)
-        self.reply.add_calls(message.get("tool_calls"))
-        self.reply.add_function_call(message.get("function_call"))
+        started, failed, usage = self._listen(document, self.reply)
+        self.started = self.started or (started and not failed)
+        self._failed = failed
+        self.usage = usage or self.usage
 
 
 def _kind(content_type: str) -> Kind:
@@ -169,22 +149,3 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, list):
-        yield from (element for element in value if isinstance(element, dict))
-
-
-def _usage(value: Any) -> Usage | None:
-    if not isinstance(value, dict):
-        return None
-    details = value.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    if cached is None:
-        cached = value.get("prompt_cache_hit_tokens")
-    return Usage(_count(value.get("prompt_tokens")), _count(cached))
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

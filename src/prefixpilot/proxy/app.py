@@ -1,4 +1,4 @@
-"""The proxy as an ASGI app: chat requests through the pipeline, a few paths of our own, everything else untouched."""
+"""The proxy as an ASGI app: requests to models through the pipeline, a few paths of our own, all else untouched."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
+from prefixpilot.apis import API_OF_PATH, Api
 from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
-from prefixpilot.prompts.chat import parse_chat
+from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.intake import (
-    CHAT_PATHS,
     LongBody,
+    api_near,
     check_not_misplaced,
     is_large,
     long_body,
-    looks_like_chat,
     with_block_bound,
 )
+from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.metrics import Metrics, Outcome
-from prefixpilot.proxy.pipeline import Observation, Pipeline
+from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
@@ -83,7 +84,7 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
         ledger = Ledger(settings.max_conversations, settings.max_turns, settings.max_ledger_bytes)
         self._ledger: Ledger = guarded(steps.pop("ledger", ledger), lock)
-        steps["parse"] = with_block_bound(steps.get("parse", parse_chat), settings.max_request_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         self.pipeline = Pipeline(settings, self._planner, self._ledger, self.metrics, self._plans, **steps)
         self._worker: ThreadPoolExecutor | None = None
         self._window: AdmissionWindow[Draft, Plan] = AdmissionWindow(
@@ -146,7 +147,8 @@ class ProxyApp:
             return
         outcome: Outcome = "engine_error" if refusal.status in (502, 503, 504) else "client_error"
         self._count("fallback" if refusal.status == 500 else outcome)
-        await exchange.respond(refusal.status, refusal.body())
+        api = api_near(exchange.path)
+        await exchange.respond(refusal.status, refusal.body("chat" if api is None else api.name))
 
     def _count(self, outcome: Outcome) -> None:
         self.metrics.requests.labels(outcome).inc()
@@ -161,10 +163,12 @@ class ProxyApp:
 
     async def _proxy(self, exchange: Exchange) -> None:
         _check_request(exchange)
-        if exchange.method == "POST" and exchange.path in CHAT_PATHS:
-            await self._chat(exchange)
-        elif looks_like_chat(exchange.method, exchange.path):
-            await self._near_chat(exchange)
+        post = exchange.method == "POST"
+        api, near = API_OF_PATH.get(exchange.path), api_near(exchange.path)
+        if post and api is not None:
+            await self._to_model(exchange, api)
+        elif post and near is not None:
+            await self._near_model(exchange, near)
         else:
             length = h.get(exchange.headers, b"content-length")
             body: AsyncIterable[bytes] | None = exchange.stream()
@@ -176,12 +180,12 @@ class ProxyApp:
     async def _pass_through(self, exchange: Exchange, body: bytes | AsyncIterable[bytes] | None) -> None:
         await exchange.while_connected(self._relay(exchange, exchange.target, exchange.headers, body, None))
 
-    async def _chat(self, exchange: Exchange) -> None:
+    async def _to_model(self, exchange: Exchange, api: Api) -> None:
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
         if rest is not None:
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        await exchange.while_connected(self._plan_and_relay(exchange, Call(exchange.headers, data)))
+        await exchange.while_connected(self._plan_and_relay(exchange, Call(exchange.headers, data, api)))
 
     async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
         draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
@@ -194,16 +198,16 @@ class ProxyApp:
             )
             if isinstance(forward, Failed):
                 raise _failed(forward)
-            target = CHAT_PATHS[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
+            target = call.api.paths[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
             await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
 
-    async def _near_chat(self, exchange: Exchange) -> None:
+    async def _near_model(self, exchange: Exchange, api: Api) -> None:
         """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
         if rest is not None:
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = Call(exchange.headers, data)
+        call = Call(exchange.headers, data, api)
         await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         await self._pass_through(exchange, data if exchange.has_body else None)
 

@@ -1,4 +1,4 @@
-"""What a client asks for: the chat request as it came in, our own headers read; and how we refuse it."""
+"""What a client asks for: the request as it came in, our own headers read; and how we refuse it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from functools import lru_cache
 from time import monotonic
 from typing import Final
 
+from prefixpilot.apis import CHAT, Api
 from prefixpilot.core import RequestId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
-from prefixpilot.prompts.source import UnreadableError
+from prefixpilot.jsontext import UnreadableError
 from prefixpilot.proxy.settings import MODES, Mode
 from prefixpilot.proxy.wire import headers as h
 
@@ -45,6 +46,7 @@ _CREDENTIAL_WORDS: Final = (
     b"organization",
     b"tenant",
 )
+_ANTHROPIC_KINDS: Final = {404: "not_found_error", 413: "request_too_large", 504: "timeout_error"}
 _NO_CREDENTIAL_WORDS: Final = (b"csrf", b"xsrf")
 _INFLATED: Final = ("gzip", "x-gzip", "deflate")
 _ANY_HEADER: Final = 47  # 32 + 15: a gzip or zlib header, whichever is there
@@ -52,22 +54,24 @@ _ANY_HEADER: Final = 47  # 32 + 15: a gzip or zlib header, whichever is there
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A chat request as it came in.
+    """A request as it came in.
 
     Attributes:
         headers: raw, in order.
         body: the bytes as sent.
+        api: the API of its path.
         received: monotonic seconds at which it was complete.
     """
 
     headers: h.RawHeaders
     body: bytes
+    api: Api = CHAT
     received: float = field(default_factory=monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Our own headers of a chat request, and whose it is.
+    """Our own headers of a request, and whose it is.
 
     Attributes:
         conversation: ``None`` if the request stands alone.
@@ -199,10 +203,15 @@ class RefusedError(PrefixPilotError):
         self.param = param
         self.code = code
 
-    def body(self) -> bytes:
-        """``{"error": {"message", "type", "param", "code"}}``."""
-        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return json.dumps({"error": error}).encode("ascii")
+    def body(self, api: str = "chat") -> bytes:
+        """``{"error": {"message", "type", "param", "code"}}``, or as Anthropic writes it for ``messages``."""
+        if api == "messages":
+            kind = _ANTHROPIC_KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+            error = {"type": "error", "error": {"type": kind, "message": self.message}}
+            return json.dumps(error).encode("ascii")
+        return json.dumps(
+            {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        ).encode("ascii")
 
     @classmethod
     def of(cls, error: InvalidRequestError) -> RefusedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
@@ -20,17 +21,19 @@ class Ticket:
         plan: for the index; ``None`` in mode off.
         key, turn: for the ledger; ``None`` without a conversation.
         went_on: the turn has been sent before, and this is the client's copy of the reply that it goes on from.
+        treated: what a treatment of a request without blocks wants done then.
     """
 
     plan: Plan | None = None
     key: LedgerKey | None = None
     turn: Turn | None = None
     went_on: Said | None = None
+    treated: Callable[[], None] | None = None
 
     @property
     def empty(self) -> bool:
         """Nothing to learn."""
-        return self.plan is None and self.turn is None
+        return self.plan is None and self.turn is None and self.treated is None
 
 
 NOTHING_TO_LEARN = Ticket()
@@ -38,13 +41,14 @@ NOTHING_TO_LEARN = Ticket()
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One chat request on its way to the engine.
+    """One request on its way to the engine.
 
     Attributes:
         body: the bytes to send; the client's own if ``touched`` is false.
         outcome: as counted, unless the engine answers with an error.
         touched: the body is ours; then the engine gets our request id, and the client the plan header.
         plan_header: value of ``X-PrefixPilot-Plan``; ``None`` if it could not be made.
+        api: name of the API it is of.
     """
 
     body: bytes
@@ -56,6 +60,7 @@ class Forward:
     plan_header: bytes | None = None
     report: PlanReport | None = None
     ticket: Ticket = NOTHING_TO_LEARN
+    api: str = "chat"
 
     @property
     def observed(self) -> bool:

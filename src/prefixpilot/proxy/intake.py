@@ -7,17 +7,21 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from prefixpilot.apis import APIS, CHAT, Api
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts.chat import FIELD, ChatRequest
-from prefixpilot.prompts.source import ChatSource, UnreadableError
+from prefixpilot.jsontext import JsonText, UnreadableError
+from prefixpilot.prompts.blocks import FIELD
+from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, names_field, unfold
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.wire import headers as h
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError
 
-CHAT_PATHS: Final = (b"/v1/chat/completions", b"/chat/completions")
 LARGE_BYTES: Final = 1 << 20
 """A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
+
+_COUNTS: Final = (b"/count_tokens", b"/input_tokens")
+"""Ends of paths on which an API counts the tokens of a request: without the blocks the count would be wrong."""
 
 _LONGEST_KEY: Final = len(FIELD) * len(r"\u0063") * 4
 """Bytes of the key at most: each character written as an escape, in UTF-32."""
@@ -28,14 +32,20 @@ def is_large(call: Call) -> bool:
     return len(call.body) > LARGE_BYTES or is_encoded(call)
 
 
-def looks_like_chat(method: str, path: bytes) -> bool:
-    """Whether a client may mean a chat request: a path of one, written in another way, or behind a prefix."""
+def api_near(path: bytes) -> Api | None:
+    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens."""
     plain = re.sub(rb"/+", b"/", unquote_to_bytes(path)).rstrip(b"/")
-    return method == "POST" and plain.endswith(b"/completions")
+    for end in _COUNTS:
+        plain = plain.removesuffix(end)
+    near = (api for api in APIS for ending in api.paths if plain.endswith(ending.removeprefix(b"/v1")))
+    return next(near, None)
 
 
 def check_not_misplaced(call: Call, max_bytes: int) -> None:
     """Refuse blocks sent to a path on which nothing would take them: the engine would answer without them.
+
+    Args:
+        call: its API is the one that is near.
 
     Raises:
         RefusedError: a 400 that names the path to use.
@@ -43,11 +53,11 @@ def check_not_misplaced(call: Call, max_bytes: int) -> None:
     if not may_carry_blocks(call, FIELD):
         return
     try:
-        document = ChatSource.read(unfold(call, max_bytes), FIELD).body
+        document = JsonText.read(unfold(call, max_bytes)).value
     except UnreadableError:
         return
     if FIELD in document:
-        message = f"{FIELD}: is not read on this path; send the request to {CHAT_PATHS[0].decode()}"
+        message = f"{FIELD}: is not read on this path; send the request to {call.api.paths[0].decode()}"
         raise RefusedError(400, message, "invalid_request_error", FIELD, "wrong_path")
 
 
@@ -90,7 +100,7 @@ def long_body(headers: h.RawHeaders, head: bytes, rest: AsyncIterable[bytes]) ->
 def with_block_bound(parse: Parse, max_request_blocks: int) -> Parse:
     """``parse``, with a bound on the number of blocks, looked at before any of them is."""
 
-    def parse_within(body: Mapping[str, Any], *, history: bool = False) -> ChatRequest | None:
+    def parse_within(body: Mapping[str, Any], api: Api = CHAT, *, history: bool = False) -> BlocksRequest | None:
         given = body.get(FIELD)
         if isinstance(given, list) and len(given) > max_request_blocks:
             reason = (
@@ -99,6 +109,6 @@ def with_block_bound(parse: Parse, max_request_blocks: int) -> Parse:
             raise InvalidRequestError(
                 FIELD, reason, "send fewer, or start the proxy with a higher --max-request-blocks"
             )
-        return parse(body, history=history)
+        return parse(body, api, history=history)
 
     return parse_within

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from prefixpilot.errors import MissingExtraError
-from prefixpilot.proxy.answer import Usage
+from prefixpilot.proxy.content import Usage
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest

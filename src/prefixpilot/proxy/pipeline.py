@@ -1,9 +1,10 @@
-"""The way of a chat request through our code, and the one point at which it fails open (invariant 6).
+"""The way of a request through our code, and the one point at which it fails open (invariant 6).
 
 ::
 
-    parse -> restore -> plan -> place -> report ............ before the engine: prepare()
-    observe, learn, record, metrics ........................ after it: first content, end of the answer
+    parse -> restore -> plan -> place -> report ............ with blocks, or of a conversation
+    treat -> place ......................................... all others, if a treatment is on
+    observe, learn, record, metrics ........................ after the engine: first content, end of the answer
 
 Every step is an argument of :class:`Pipeline`. An error of ours in a step before the engine sends the blocks plainly in
 the given order; one after it never reaches the client. Both are counted and logged. Pure but for the log: no I/O here.
@@ -14,56 +15,36 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic
 from typing import TypeVar
 from uuid import uuid4
 
-from prefixpilot.core import Plan, Request
+from prefixpilot.core import Plan
 from prefixpilot.errors import InvalidRequestError
+from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts import render_blocks
-from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat
-from prefixpilot.prompts.source import ChatSource, NoObjectError, UnreadableError
+from prefixpilot.prompts.blocks import FIELD
+from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
-from prefixpilot.proxy.call import (
-    Call,
-    Options,
-    RefusedError,
-    check_request_id,
-    may_carry_blocks,
-    read_options,
-    unfold,
-)
+from prefixpilot.proxy.call import Call, Options, RefusedError, may_carry_blocks, read_options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
-from prefixpilot.proxy.memory.history import History
+from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
-from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration, Turn
-from prefixpilot.proxy.memory.reply import Said
+from prefixpilot.proxy.memory.records import NOTHING_RESTORED, Restoration
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.planning import TurnPlanner
+from prefixpilot.proxy.reading import BodyReader
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.steps import Failed, Parse, Planner, ReadChat
-from prefixpilot.proxy.turns import (
-    ALONE,
-    Draft,
-    Past,
-    Planned,
-    bounded,
-    brought_by,
-    given,
-    labels_of_sent,
-    plain,
-    request_of,
-    same_again,
-    turn_of,
-)
+from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
+from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, plain
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Pipeline:
-    """Decides what to send for a chat request, and learns from the answer. One event loop calls it."""
+    """Decides what to send for a request, and learns from the answer. One event loop calls it."""
 
     def __init__(
         self,
@@ -73,26 +54,26 @@ class Pipeline:
         metrics: Metrics,
         plans: RecentPlans,
         *,
-        parse: Parse = parse_chat,
+        parse: Parse = parse_request,
         render: Callable[[Plan], str] = render_blocks,
-        place: Callable[[ChatSource, Mapping[int, str], str], bytes] = ChatSource.with_texts,
+        place: Callable[[JsonText, Sequence[Edit]], bytes] = JsonText.edited,
         describe: Callable[[PlanReport], bytes] = plan_header,
-        observer: Callable[[int, str, str], AnswerObserver] = AnswerObserver,
+        observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
+        treat: Treat | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self._settings = settings
         self._pilot = pilot
-        self._ledger = ledger
         self._metrics = metrics
         self._plans = plans
-        self._parse = parse
-        self._render = render
         self._place = place
         self._describe = describe
         self._observer = observer
+        self._treat = treat
         self._new_id = new_id
-
-    # -- before the engine
+        self._turns = TurnPlanner(settings.tenant, pilot, ledger, metrics, render, self.attempt)
+        self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows)
+        self._learner = Learner(pilot, ledger, metrics, self.attempt)
 
     def prepare(self, call: Call) -> Forward:
         """What to send.
@@ -107,23 +88,18 @@ class Pipeline:
         try:
             options = read_options(call, self._settings.mode, self._new_id)
             if options.conversation is None and not may_carry_blocks(call, FIELD):
-                return _untouched(call, options)
-            read = self.attempt("parse", lambda: self._read(call, options))
+                return self._without_blocks(call, options)
+            read = self.attempt("parse", lambda: self._reader.request(call, options))
         except InvalidRequestError as error:
             raise RefusedError.of(error) from error
         if isinstance(read, Failed):
             return self._last_resort(call, options, read, NOTHING_RESTORED)
         if read is None:
-            return _untouched(call, options)
-        draft = Draft(call, options, read.chat, read.source, self._recall(read.chat, options))
-        return replace(draft, request=self._batchable(draft)) if self._settings.admission_window_ms else draft
-
-    def _batchable(self, draft: Draft) -> Request | None:
-        chat, past = draft.chat, draft.past
-        if draft.options.mode == "off" or isinstance(past, Failed) or past.restored.record.turns or not chat.blocks:
-            return None
-        request = self.attempt("plan", lambda: request_of(chat, draft.options, self._settings.tenant))
-        return None if isinstance(request, Failed) or chat.newest_user in past.restored.turns else request
+            return self._without_blocks(call, options)
+        draft = Draft(call, options, read.asked, read.source, self._turns.recall(read.asked, options))
+        if self._settings.admission_window_ms:
+            return replace(draft, request=self._turns.batchable(draft))
+        return draft
 
     def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
         """Plans of drafts with a request, in the order in which to send them; ``None`` for those to plan alone."""
@@ -148,132 +124,72 @@ class Pipeline:
         except InvalidRequestError as error:
             raise RefusedError.of(error) from error
 
+    def observe(self, forward: Forward, status: int, content_type: str, encoding: str) -> Observation:
+        """Watch the answer to a request."""
+        return Observation(self._learner, forward, self._observer(status, content_type, encoding, forward.api))
+
+    def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
+        """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
+        try:
+            return action()
+        except RefusedError:
+            raise
+        except Exception as error:
+            if step == "parse" and isinstance(error, InvalidRequestError):
+                raise
+            self._metrics.fail_opens.labels(step).inc()
+            log.error("failed open in step %s", step, exc_info=error)
+            return Failed(step, error)
+
+    # -- with blocks, or of a conversation
+
     def _complete(self, draft: Draft, plan: Plan | None) -> Forward:
-        call, options, chat, past = draft.call, draft.options, draft.chat, draft.past
-        planned = self._plan(chat, options, past if isinstance(past, Past) else ALONE, plan)
+        call, options, asked, past = draft.call, draft.options, draft.asked, draft.past
+        planned = self._turns.plan(asked, options, past if isinstance(past, Past) else ALONE, plan)
         failed = next((x for x in (past, planned) if isinstance(x, Failed)), None)
         past = past if isinstance(past, Past) else ALONE
         if isinstance(planned, Failed):
-            planned = plain(chat, past)
-        if not planned.text and not past.restored.texts and FIELD not in chat.body:
+            planned = plain(asked, past)
+        if not planned.text and not past.restored.texts and FIELD not in asked.body:
             told = past.restored.unmatched or past.restored.ambiguous
-            header = self._header(self._report(options, chat, past, planned, failed)) if told else None
+            header = self._header(self._report(draft, past, planned, failed)) if told else None
             return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
-            ticket = NOTHING_TO_LEARN if chat.newest_user in past.restored.turns else plain(chat, past).ticket
+            ticket = NOTHING_TO_LEARN if asked.newest_user in past.restored.turns else plain(asked, past).ticket
             return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
-        return self._forward(call, options, self._report(options, chat, past, planned, failed), planned, body)
-
-    def _read(self, call: Call, options: Options) -> ReadChat | None:
-        try:
-            source = ChatSource.read(unfold(call, self._settings.max_body_bytes), FIELD)
-        except NoObjectError:
-            return None
-        except UnreadableError as error:
-            self._refuse_unreadable(call, options, error)
-            return None
-        chat = self._parse(source.body, history=options.conversation is not None)
-        if chat is None:
-            return None
-        check_request_id(options)
-        return ReadChat(chat if options.max_displacement is None else bounded(chat, options.max_displacement), source)
-
-    def _refuse_unreadable(self, call: Call, options: Options, error: UnreadableError) -> None:
-        """Passing on what may hold blocks, or belongs to a conversation that does, would drop evidence in silence."""
-        key = self._key(options)
-        if may_carry_blocks(call, FIELD) or (key is not None and self._ledger.knows(key)):
-            reason = f"{error}, so that its {FIELD} or its earlier turns cannot be placed"
-            raise InvalidRequestError("body", reason, "send one JSON object in UTF-8, plain or compressed by gzip")
-
-    def _key(self, options: Options) -> LedgerKey | None:
-        if options.conversation is None:
-            return None
-        return LedgerKey(self._settings.tenant, options.credential, options.conversation, options.mode)
-
-    def _recall(self, chat: ChatRequest, options: Options) -> Past | Failed:
-        key = self._key(options)
-        if key is None or chat.newest_user < 0:
-            return ALONE
-        past = self.attempt("restore", lambda: self._restore(key, chat))
-        if isinstance(past, Past) and past.restored.ambiguous:
-            self._metrics.ambiguous.inc()
-        elif isinstance(past, Past) and past.restored.unmatched:
-            self._metrics.unmatched.inc()
-        return past
-
-    def _restore(self, key: LedgerKey, chat: ChatRequest) -> Past:
-        history = History.of(chat)
-        restored = self._ledger.restore(key, history, with_newest=chat.in_tool_loop, brought=brought_by(chat))
-        return Past(key, history, restored)
-
-    def _plan(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned | Failed:
-        sent = past.restored.turns.get(chat.newest_user)
-        if sent is not None and past.history is not None:
-            went_on = Ticket(None, past.key, sent, past.history.reply_to(chat.newest_user))
-            return Planned("", labels_of_sent(chat.blocks, past.restored.labels), ticket=went_on)
-        return self.attempt("plan", lambda: self._plan_turn(chat, options, past, plan))
-
-    def _plan_turn(self, chat: ChatRequest, options: Options, past: Past, plan: Plan | None) -> Planned:
-        retried = self._retried(chat, past)
-        if retried is not None:
-            return same_again(retried, chat.blocks, options, past.key)
-        if not chat.blocks:
-            return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(chat, past, "", (), past.restored.record)))
-        record = past.restored.record
-        if plan is None:
-            request = request_of(chat, options, self._settings.tenant)
-            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
-        text = self._render(plan)
-        turn = turn_of(chat, past, text, plan.labels, record.after(plan), plan)
-        return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
-
-    def _retried(self, chat: ChatRequest, past: Past) -> Turn | None:
-        if past.key is None or past.history is None:
-            return None
-        chain = past.history.chains[chat.newest_user]
-        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(chat))
+        return self._planned(call, options, self._report(draft, past, planned, failed), planned, body)
 
     def _body(self, draft: Draft, planned: Planned, restored: Restoration) -> bytes:
         texts = restored.texts
         if planned.text:
-            texts[draft.chat.newest_user] = planned.text
-        return self._place(draft.source, texts, FIELD)
+            texts[draft.asked.newest_user] = planned.text
+        return self._place(draft.source, draft.asked.edits(texts))
 
-    def _report(
-        self, options: Options, chat: ChatRequest, past: Past, planned: Planned, failed: Failed | None
-    ) -> PlanReport:
+    def _report(self, draft: Draft, past: Past, planned: Planned, failed: Failed | None) -> PlanReport:
         return PlanReport(
-            options.request_id,
-            options.mode,
-            chat.blocks,
+            draft.options.request_id,
+            draft.options.mode,
+            draft.asked.blocks,
             planned.labels,
             planned.plan,
             len(past.restored.texts),
             past.restored.ambiguous,
             None if failed is None else str(failed),
             past.restored.unmatched,
-            self._will_be_recorded(chat, past, planned),
+            self._turns.will_be_recorded(draft.asked, past, planned),
         )
-
-    def _will_be_recorded(self, chat: ChatRequest, past: Past, planned: Planned) -> bool | None:
-        if past.key is None:
-            return None
-        turn = planned.ticket.turn
-        return chat.newest_user in past.restored.turns if turn is None else self._ledger.has_room(past.key, turn)
 
     def _header(self, report: PlanReport) -> bytes | None:
         header = self.attempt("report", lambda: self._describe(report))
         return None if isinstance(header, Failed) else header
 
-    def _forward(self, call: Call, options: Options, report: PlanReport, planned: Planned, body: bytes) -> Forward:
+    def _planned(self, call: Call, options: Options, report: PlanReport, planned: Planned, body: bytes) -> Forward:
         self.attempt("report", lambda: self._plans.add(report))
-        return Forward(
-            body,
-            "planned" if report.fallback is None else "fallback",
-            options.mode,
-            options.request_id,
-            call.received,
+        return replace(
+            _untouched(call, options),
+            body=body,
+            outcome="planned" if report.fallback is None else "fallback",
             touched=True,
             plan_header=self._header(report),
             report=report,
@@ -294,94 +210,32 @@ class Pipeline:
         return replace(untouched, body=body, touched=True, plan_header=self._header(report))
 
     def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
-        return fallback.plain_body(unfold(call, self._settings.max_body_bytes), frozen, number)
+        return fallback.plain_body(self._reader.unfold(call), call.api.name, frozen, number)
 
-    # -- after the engine
+    # -- all others
 
-    def observe(self, forward: Forward, status: int, content_type: str, encoding: str) -> Observation:
-        """Watch the answer to a request."""
-        return Observation(self, forward, self._observer(status, content_type, encoding))
+    def _without_blocks(self, call: Call, options: Options) -> Forward:
+        """Read only if there is a treatment, and no conversation id: there, what was sent before is known otherwise."""
+        if self._treat is None or options.conversation is not None:
+            return _untouched(call, options)
+        treat = self._treat
+        treated = self.attempt("treat", lambda: self._treated(call, options, treat))
+        if isinstance(treated, Failed):
+            return _untouched(call, options, treated)
+        return _untouched(call, options) if treated is None else treated
 
-    def started(self, forward: Forward, answer: AnswerObserver) -> None:
-        """The engine's first content is there: it holds the prompt."""
-        ticket = forward.ticket
-        if forward.touched and answer.streaming:
-            self._metrics.ttft.labels(forward.mode).observe(monotonic() - forward.received)
-        if ticket.plan is not None:
-            plan = ticket.plan
-            self.attempt("learn", lambda: self._pilot.learn(plan))
-        if ticket.key is not None and ticket.turn is not None:
-            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
-        if forward.report is not None and forward.report.plan is not None:
-            self._count(forward.report.plan)
-
-    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
-        if went_on is not None:
-            self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
-        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
-            self._metrics.unrecorded.inc()
-
-    def finished(self, forward: Forward, answer: AnswerObserver) -> None:
-        """The answer is complete."""
-        if forward.touched and answer.started:
-            self._metrics.count_usage(answer.usage, forward.mode)
-
-    def _count(self, plan: Plan) -> None:
-        self._metrics.predicted.inc(plan.predicted_cached_tokens or 0)
-        self._metrics.replaced.inc(sum(b.tokens for b in plan.blocks if b.location_annotation is not None))
-
-    def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
-        """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
-        try:
-            return action()
-        except RefusedError:
-            raise
-        except Exception as error:
-            if step == "parse" and isinstance(error, InvalidRequestError):
-                raise
-            self._metrics.fail_opens.labels(step).inc()
-            log.error("failed open in step %s", step, exc_info=error)
-            return Failed(step, error)
-
-
-class Observation:
-    """One answer going by. Nothing that goes wrong here reaches the client.
-
-    Attributes:
-        holds_last: the answer is one document, and is known only with its last byte; pass that on after ``finish``, so
-            that the client's next request finds this turn recorded. Known once the first bytes have been fed.
-    """
-
-    def __init__(self, pipeline: Pipeline, forward: Forward, answer: AnswerObserver) -> None:
-        self._pipeline = pipeline
-        self._forward = forward
-        self._answer = answer
-        self._broken = False
-        self._told = False
-
-    @property
-    def holds_last(self) -> bool:
-        """See the class."""
-        return self._answer.whole
-
-    def feed(self, data: bytes) -> None:
-        """The next bytes of the answer."""
-        self._watch(lambda: self._answer.feed(data))
-
-    def finish(self) -> None:
-        """The answer has come to its proper end."""
-        self._watch(self._answer.finish)
-        self._pipeline.attempt("metrics", lambda: self._pipeline.finished(self._forward, self._answer))
-
-    def _watch(self, action: Callable[[], None]) -> None:
-        if self._broken:
-            return
-        self._broken = isinstance(self._pipeline.attempt("observe", action), Failed)
-        if self._answer.started and not self._told:
-            self._told = True
-            self._pipeline.attempt("learn", lambda: self._pipeline.started(self._forward, self._answer))
+    def _treated(self, call: Call, options: Options, treat: Treat) -> Forward | None:
+        read = self._reader.prompt(call)
+        if read is None:
+            return None
+        treatment: Treatment = treat(read.prompt, read.source, options)
+        forward = _untouched(call, options)
+        if treatment.edits:
+            body = self._place(read.source, treatment.edits)
+            forward = replace(forward, body=body, outcome="planned", touched=True)
+        return replace(forward, plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn))
 
 
 def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
     outcome: Outcome = "passthrough" if failed is None else "fallback"
-    return Forward(call.body, outcome, options.mode, options.request_id, call.received)
+    return Forward(call.body, outcome, options.mode, options.request_id, call.received, api=call.api.name)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeVar
 
+from prefixpilot.apis import Api
+from prefixpilot.apis.base import Prompt
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, PlannedRequest, Request
-from prefixpilot.prompts.chat import ChatRequest
-from prefixpilot.prompts.source import ChatSource
+from prefixpilot.jsontext import Edit, JsonText
+from prefixpilot.prompts.request import BlocksRequest
+from prefixpilot.proxy.call import Options
+
+T = TypeVar("T")
 
 
 class Planner(Protocol):
@@ -25,16 +30,32 @@ class Planner(Protocol):
 
 
 class Parse(Protocol):
-    """:func:`prefixpilot.prompts.chat.parse_chat`."""
+    """:func:`prefixpilot.prompts.request.parse_request`."""
 
-    def __call__(self, body: Mapping[str, Any], *, history: bool = ...) -> ChatRequest | None: ...
+    def __call__(self, body: Mapping[str, Any], api: Api = ..., *, history: bool = ...) -> BlocksRequest | None: ...
 
 
-class ReadChat(NamedTuple):
-    """A chat body, and the text that it came in."""
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What is done to a request that carries no blocks.
 
-    chat: ChatRequest
-    source: ChatSource
+    Attributes:
+        edits: of its body; none leaves every byte as it is.
+        learn: called once the engine has begun to answer, so that it holds what was sent.
+        plan_header: value of ``X-PrefixPilot-Plan``, ASCII; ``None`` tells the client nothing.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    learn: Callable[[], None] | None = None
+    plan_header: bytes | None = None
+
+
+class Treat(Protocol):
+    """Treats requests without ``context_blocks`` and without a conversation id (invariant 4a)."""
+
+    def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
+        """What to do to a request. An error sends the client's bytes; it is counted as step ``treat``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +67,9 @@ class Failed:
 
     def __str__(self) -> str:
         return f"{self.step}: {type(self.error).__name__}"
+
+
+class Attempt(Protocol):
+    """:meth:`prefixpilot.proxy.pipeline.Pipeline.attempt`."""
+
+    def __call__(self, step: str, action: Callable[[], T]) -> T | Failed: ...

@@ -1,4 +1,4 @@
-"""A turn of a chat: what is known of its past, what stands in front of it, and what is recorded of it. Pure."""
+"""A turn of a conversation: what is known of its past, what stands in front of it, and what is recorded of it. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.apis.base import digest
 from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import ContextBlock, Plan, Request, TenantId
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts.chat import FIELD, ChatRequest, digest, plain_text
-from prefixpilot.prompts.source import ChatSource
+from prefixpilot.jsontext import JsonText
+from prefixpilot.prompts.blocks import FIELD, plain_text
+from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.memory.history import History
@@ -35,11 +37,13 @@ class Past:
     Attributes:
         key: ``None`` if the request stands alone.
         history: ``None`` with ``key``, and if the ledger failed.
+        unseen: earlier turns are kept by the server (Responses), with their blocks: nothing is known of them here.
     """
 
     key: LedgerKey | None = None
     history: History | None = None
     restored: Restoration = NOTHING_RESTORED
+    unseen: bool = False
 
 
 ALONE: Final = Past()
@@ -47,7 +51,7 @@ ALONE: Final = Past()
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A chat request that has been read, before it is planned.
+    """A request that has been read, before it is planned.
 
     Attributes:
         source: the text of its body.
@@ -57,8 +61,8 @@ class Draft:
 
     call: Call
     options: Options
-    chat: ChatRequest
-    source: ChatSource
+    asked: BlocksRequest
+    source: JsonText
     past: Past | Failed
     request: Request | None = None
 
@@ -84,42 +88,42 @@ def _block_key(block: ContextBlock) -> BlockKey:
     return digest([block.title, block.text])
 
 
-def brought_by(chat: ChatRequest) -> Brought | None:
+def brought_by(asked: BlocksRequest) -> Brought | None:
     """The blocks that come with a tool loop; ``None`` if none come, or it is none."""
-    if not chat.in_tool_loop or not chat.blocks:
+    if not asked.in_tool_loop or not asked.blocks:
         return None
-    return Brought(given(chat), tuple(map(_block_key, chat.blocks)))
+    return Brought(given(asked), tuple(map(_block_key, asked.blocks)))
 
 
-def request_of(chat: ChatRequest, options: Options, tenant: str) -> Request:
+def request_of(asked: BlocksRequest, options: Options, tenant: str) -> Request:
     """What a planner is asked."""
     return Request(
-        chat.blocks,
+        asked.blocks,
         options.request_id,
         tenant=TenantId(tenant),
-        scope=chat.scope(),
-        constraints=chat.constraints,
+        scope=asked.scope(),
+        constraints=asked.constraints,
     )
 
 
-def bounded(chat: ChatRequest, max_displacement: int) -> ChatRequest:
+def bounded(asked: BlocksRequest, max_displacement: int) -> BlocksRequest:
     """The request with a bound on how far its blocks may be moved.
 
     Raises:
         InvalidRequestError: its own pins move them farther; names the header.
     """
-    constraints = replace(chat.constraints, max_displacement=max_displacement)
+    constraints = replace(asked.constraints, max_displacement=max_displacement)
     try:
-        constraints.units(len(chat.blocks))
+        constraints.units(len(asked.blocks))
     except InvalidRequestError as error:
         raise InvalidRequestError(MAX_DISPLACEMENT, error.reason, error.remedy) from None
-    return replace(chat, constraints=constraints)
+    return replace(asked, constraints=constraints)
 
 
-def given(chat: ChatRequest) -> bytes:
+def given(asked: BlocksRequest) -> bytes:
     """Hash over the blocks and what is demanded of their order; equal for a request that is sent again."""
-    demands = chat.constraints
-    blocks = [[block.title, block.text] for block in chat.blocks]
+    demands = asked.constraints
+    blocks = [[block.title, block.text] for block in asked.blocks]
     if demands is UNCONSTRAINED:
         return digest(blocks)
     return digest([blocks, demands.groups, demands.max_displacement, demands.first, demands.last])
@@ -138,7 +142,7 @@ def labels_of_sent(blocks: tuple[ContextBlock, ...], labels: Mapping[BlockKey, s
 
 
 def turn_of(
-    chat: ChatRequest,
+    asked: BlocksRequest,
     past: Past,
     text: str,
     labels: Iterable[str],
@@ -146,15 +150,15 @@ def turn_of(
     plan: Plan | None = None,
 ) -> Turn | None:
     """The turn to record; ``None`` if it stands alone, or is a tool loop whose user message we did not see."""
-    if past.history is None or (chat.in_tool_loop and not text):
+    if past.history is None or (asked.in_tool_loop and not text):
         return None
     return Turn(
-        past.history.chains[chat.newest_user],
-        past.history.messages[chat.newest_user],
+        past.history.chains[asked.newest_user],
+        past.history.messages[asked.newest_user],
         past.restored.deepest,
         text,
-        given(chat),
-        dict(zip(map(_block_key, chat.blocks), labels, strict=True)),
+        given(asked),
+        dict(zip(map(_block_key, asked.blocks), labels, strict=True)),
         record,
         None if plan is None else without_texts(plan),
     )
@@ -168,11 +172,11 @@ def same_again(turn: Turn, blocks: Iterable[ContextBlock], options: Options, key
     return Planned(turn.text, labels, plan, Ticket(learnt if options.mode == "on" else None, key, turn))
 
 
-def plain(chat: ChatRequest, past: Past) -> Planned:
+def plain(asked: BlocksRequest, past: Past) -> Planned:
     """Given order, all in full, numbered on; recorded as it was sent, so that the next turn finds it."""
     record = past.restored.record
-    text = plain_text(chat.blocks, record.next_number)
-    numbers = range(record.next_number, record.next_number + len(chat.blocks))
+    text = plain_text(asked.blocks, record.next_number)
+    numbers = range(record.next_number, record.next_number + len(asked.blocks))
     labels = tuple(DEFAULT_TEMPLATES.name.format(number=number) for number in numbers)
-    after = replace(record, turns=record.turns + 1, next_number=record.next_number + len(chat.blocks))
-    return Planned(text, labels, None, Ticket(None, past.key, turn_of(chat, past, text, labels, after)))
+    after = replace(record, turns=record.turns + 1, next_number=record.next_number + len(asked.blocks))
+    return Planned(text, labels, None, Ticket(None, past.key, turn_of(asked, past, text, labels, after)))

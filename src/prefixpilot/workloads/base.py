@@ -8,7 +8,7 @@ from typing import Any
 
 from prefixpilot.core import BlockId, ConversationId, Request
 from prefixpilot.errors import TraceError
-from prefixpilot.prompts.chat import ChatRequest
+from prefixpilot.prompts.request import BlocksRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class BatchLine:
     """
 
     line: Mapping[str, Any]
-    chat: ChatRequest | None
+    chat: BlocksRequest | None
 
     def render(self, text: str) -> dict[str, Any]:
         """The line to send: ``text`` in the place of ``context_blocks``; all else as it was, keys in their order."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from prefixpilot.core import Request, RequestId
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts.chat import FIELD, ChatRequest, parse_chat
+from prefixpilot.prompts.blocks import FIELD
+from prefixpilot.prompts.request import BlocksRequest, parse_request
 from prefixpilot.workloads.base import BatchLine, Workload, WorkloadRequest
 from prefixpilot.workloads.records import Record, shown
 
@@ -52,8 +53,8 @@ def _request(record: Record, custom_id: str) -> WorkloadRequest:
     return WorkloadRequest(request, custom_id, 0, record.where, BatchLine(record.values, chat))
 
 
-def _chat(record: Record, body: Mapping[str, Any]) -> ChatRequest | None:
+def _chat(record: Record, body: Mapping[str, Any]) -> BlocksRequest | None:
     try:
-        return parse_chat(body)
+        return parse_request(body)
     except InvalidRequestError as error:
         raise record.error(f"body.{error.field}", error.reason, error.remedy) from None

@@ -1,28 +1,31 @@
-"""What a chat request says of its own past: a hash chain over user and tool messages, and the replies."""
+"""What a request says of its own past: a hash chain over user and tool messages, and the replies."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import takewhile
+from typing import Any
 
-from prefixpilot.prompts.chat import ChatRequest, digest
-from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said, said_in
+from prefixpilot.apis.base import Message, Prompt, chain, digest
+from prefixpilot.apis.parts import unmarked
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said, said_by
 
 Chain = bytes
-CHAINED_ROLES: Final = ("user", "tool", "function")
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """The user messages of a request, each known by everything the client said up to it.
 
+    Indices are those of ``prompt.messages``.
+
     Attributes:
-        chains: index in ``messages`` of each user message, oldest first, and the chain up to and including it. A chain
-            covers the user and tool messages as the client sent them, not the replies, which clients trim.
+        chains: index of each user message, oldest first, and the chain up to and including it. A chain covers the user
+            and tool messages as the client sent them, not the replies, which clients trim, and not the cache marks,
+            which they move.
         messages: digest of each user message alone, by its index.
-        replies: the assistant message right after a user message, by the user message's index.
+        replies: the assistant messages right after a user message, by the user message's index.
         newest: index of the newest user message.
     """
 
@@ -32,29 +35,39 @@ class History:
     newest: int
 
     @classmethod
-    def of(cls, chat: ChatRequest) -> History:
+    def of(cls, prompt: Prompt) -> History:
         """O(bytes of the messages)."""
         chains: dict[int, Chain] = {}
         messages: dict[int, bytes] = {}
         replies: dict[int, Said] = {}
-        chain = b""
-        for i, message in enumerate(chat.messages):
-            if not isinstance(message, dict):
-                continue
-            role = message.get("role")
-            if role in CHAINED_ROLES:
-                own = digest(message)
-                chain = _link(chain, own)
-                if role == "user":
-                    chains[i], messages[i] = chain, own
-            elif role == "assistant" and i - 1 in chains:
-                replies[i - 1] = said_in(message)
-        return cls(chains, messages, replies, chat.newest_user)
+        link = b""
+        for i, message in enumerate(prompt.messages):
+            if message.role in ("user", "tool"):
+                own = digest(_identity(prompt.api, message))
+                link = chain(link, own)
+                if message.role == "user":
+                    chains[i], messages[i] = link, own
+            elif message.role == "assistant" and i - 1 in chains:
+                replies[i - 1] = said_by(takewhile(_is_assistant, prompt.messages[i:]))
+        return cls(chains, messages, replies, prompt.newest_user)
 
     def reply_to(self, index: int) -> Said:
         """The reply to the user message at ``index``, as the client has it."""
         return self.replies.get(index, NOTHING_SAID)
 
 
-def _link(chain: Chain, message: bytes) -> Chain:
-    return hashlib.blake2b(chain + message, digest_size=16).digest()
+def _is_assistant(message: Message) -> bool:
+    return message.role == "assistant"
+
+
+def _identity(api: str, message: Message) -> Any:
+    """The message without cache marks. With one, Anthropic's clients write a text as a list of one part; without, as a
+    string: both are the same message."""
+    value = unmarked(message.value)
+    if api == "messages" and isinstance(value, dict):
+        content = value.get("content")
+        if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+            part = content[0]
+            if set(part) == {"type", "text"} and part["type"] == "text":
+                value["content"] = part["text"]
+    return value

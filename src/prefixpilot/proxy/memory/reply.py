@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from prefixpilot.apis.base import Message
+
 HEAD_CHARS: Final = 512
 CALL_CHARS: Final = 512
 MAX_BYTES: Final = 4 * (HEAD_CHARS + CALL_CHARS) + 2048
@@ -142,21 +144,14 @@ class Reply:
         return Likeness.HEAD if our_ids and their_ids else Likeness.EQUAL
 
 
-def said_in(message: Mapping[str, Any]) -> Said:
-    """The text of an assistant message, its text parts joined, and its tool calls."""
-    calls = [_fields(call) for call in _objects(message.get("tool_calls"))]
-    if not calls and isinstance(message.get("function_call"), dict):
-        calls = [_fields({"function": message["function_call"]})]
-    return Said(_text(message.get("content")), tuple(c._replace(arguments=_canonical(c.arguments)) for c in calls))
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "".join(text for text in texts if isinstance(text, str))
+def said_by(messages: Iterable[Message]) -> Said:
+    """The text of assistant messages that follow each other, all parts joined, and their tool calls."""
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    for message in messages:
+        texts += [segment.text for segment in message.segments]
+        calls += [ToolCall(call.call_id, call.name, _canonical(call.arguments)) for call in message.calls]
+    return Said("".join(texts), tuple(calls))
 
 
 def _fields(call: Mapping[str, Any]) -> ToolCall:
@@ -167,9 +162,9 @@ def _fields(call: Mapping[str, Any]) -> ToolCall:
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments as compact JSON with sorted keys; as they are if they are no JSON."""
+    """Arguments as compact JSON with sorted keys, no arguments as no members; as they are if they are no JSON."""
     try:
-        return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return arguments
 

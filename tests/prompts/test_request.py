@@ -10,8 +10,9 @@ import pytest
 
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts import chat
-from prefixpilot.prompts.chat import ChatRequest, parse_chat, plain_text
+from prefixpilot.prompts import blocks as blocks_module
+from prefixpilot.prompts.blocks import plain_text
+from prefixpilot.prompts.request import BlocksRequest, parse_request
 
 
 def body(messages: Any, blocks: Any = ("A",), **more: Any) -> dict[str, Any]:
@@ -19,8 +20,8 @@ def body(messages: Any, blocks: Any = ("A",), **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": messages, "context_blocks": given, **more}
 
 
-def parsed(*args: Any, **more: Any) -> ChatRequest:
-    request = parse_chat(body(*args, **more))
+def parsed(*args: Any, **more: Any) -> BlocksRequest:
+    request = parse_request(body(*args, **more))
     assert request is not None
     return request
 
@@ -29,7 +30,7 @@ USER = [{"role": "user", "content": "Q?"}]
 
 
 def test_the_module_examples() -> None:
-    assert doctest.testmod(chat).failed == 0
+    assert doctest.testmod(blocks_module).failed == 0
 
 
 def test_strings_and_objects() -> None:
@@ -54,17 +55,11 @@ def test_content_parts_get_one_text_part_in_front() -> None:
 def test_empty_text_adds_nothing_and_the_clients_body_is_not_changed() -> None:
     given = body(USER)
     before = json.dumps(given)
-    request = parse_chat(given)
+    request = parse_request(given)
     assert request is not None
     assert request.render("") == {"model": "m", "messages": USER}
     assert request.render("A")["messages"][0]["content"] == "A\n\nQ?"
     assert json.dumps(given) == before
-
-
-def test_frozen_contents_stand_in_for_the_clients() -> None:
-    messages = [*USER, {"role": "assistant", "content": "x"}, *USER]
-    sent = parsed(messages).render("B", {0: "A\n\nQ?", 2: "frozen"})
-    assert [m["content"] for m in sent["messages"]] == ["A\n\nQ?", "x", "B\n\nfrozen"]
 
 
 @pytest.mark.parametrize("blocks", [None, []])
@@ -76,12 +71,12 @@ def test_no_blocks_only_removes_the_key(blocks: Any) -> None:
 
 
 def test_without_the_key_there_is_nothing_to_place_unless_history_is_asked_for() -> None:
-    assert parse_chat({"messages": USER}) is None
-    request = parse_chat({"messages": USER}, history=True)
+    assert parse_request({"messages": USER}) is None
+    request = parse_request({"messages": USER}, history=True)
     assert request is not None
     assert (request.blocks, request.newest_user) == ((), 0)
-    assert parse_chat({"messages": []}, history=True) is None
-    assert parse_chat({}, history=True) is None
+    assert parse_request({"messages": []}, history=True) is None
+    assert parse_request({}, history=True) is None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +100,7 @@ def test_without_the_key_there_is_nothing_to_place_unless_history_is_asked_for()
 )
 def test_malformed_blocks_are_named(blocks: Any, field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        parse_chat(body(USER, blocks))
+        parse_request(body(USER, blocks))
     assert caught.value.field == field
     assert caught.value.remedy
 
@@ -124,7 +119,7 @@ def test_malformed_blocks_are_named(blocks: Any, field: str) -> None:
 )
 def test_blocks_need_a_user_message_to_go_in_front_of(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        parse_chat(given)
+        parse_request(given)
     assert caught.value.field == field
 
 
@@ -159,8 +154,8 @@ def test_the_scope_is_what_must_be_equal_before_the_first_block() -> None:
 
 def test_the_scope_is_equal_in_every_process() -> None:
     code = (
-        "from prefixpilot.prompts.chat import parse_chat;"
-        "print(parse_chat({'model': 'm', 'messages': [{'role': 'user', 'content': 'Q?'}]}, history=True).scope())"
+        "from prefixpilot.prompts.request import parse_request;"
+        "print(parse_request({'model': 'm', 'messages': [{'role': 'user', 'content': 'Q?'}]}, history=True).scope())"
     )
     runs = {
         subprocess.run(

@@ -1,0 +1,221 @@
+"""What can be done to a JSON text. Pointers and indices are those of the text before any edit.
+
+Edits of one text work together: an array's elements may be edited, permuted and have others put between them. What
+cannot be meant is an error: two texts for one string, an edit inside of what another takes away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from prefixpilot.errors import InvalidInputError
+from prefixpilot.jsontext.layout import Element, Layout
+
+Pointer: TypeAlias = tuple[str | int, ...]
+"""Where a value stands: member names and array indices, outermost first. Of a repeated key the last one counts."""
+
+
+class SetText(NamedTuple):
+    """The string there becomes ``text``. Where it begins or ends with all of the old string, that stays as written."""
+
+    pointer: Pointer
+    text: str
+
+
+class Permute(NamedTuple):
+    """Element ``order[i]`` of the array there comes to stand at ``i``."""
+
+    pointer: Pointer
+    order: Sequence[int]
+
+
+class SetMember(NamedTuple):
+    """The object there gets a member: in the place of the one with that key, or as the last."""
+
+    pointer: Pointer
+    key: str
+    value: Any
+
+
+class RemoveMember(NamedTuple):
+    """The object there loses each member with that key, and the comma that belongs to it; none is no error."""
+
+    pointer: Pointer
+    key: str
+
+
+class InsertElement(NamedTuple):
+    """The array there gets ``value`` in front of the element that stands at index ``at`` once it is permuted.
+
+    ``at`` may be its length. Several at one index stand in the order given.
+    """
+
+    pointer: Pointer
+    at: int
+    value: Any
+
+
+Edit: TypeAlias = SetText | Permute | SetMember | RemoveMember | InsertElement
+
+
+@dataclass(slots=True)
+class _Node:
+    """The edits of one value, and of the values in it."""
+
+    children: dict[str | int, _Node] = field(default_factory=dict)
+    text: str | None = None
+    order: Sequence[int] | None = None
+    members: dict[str, Any] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    inserted: dict[int, list[Any]] = field(default_factory=dict)
+
+
+def edited(layout: Layout, place: Element, edits: Iterable[Edit]) -> str:
+    """The value at ``place`` with all ``edits`` done. O(length of the containers on the way).
+
+    Raises:
+        InvalidInputError: an edit names what is not there or what is of another kind, or contradicts another one.
+    """
+    return _Writer(layout).value(*place, _tree(edits), ())
+
+
+def _tree(edits: Iterable[Edit]) -> _Node:
+    root = _Node()
+    for edit in edits:
+        node = root
+        for step in edit.pointer:
+            node = node.children.setdefault(step, _Node())
+        _add(node, edit)
+    return root
+
+
+def _add(node: _Node, edit: Edit) -> None:
+    match edit:
+        case SetText():
+            _check(node.text is None, edit.pointer, "gets two texts")
+            node.text = edit.text
+        case Permute():
+            _check(node.order is None, edit.pointer, "is permuted twice")
+            node.order = edit.order
+        case SetMember():
+            _check(edit.key not in node.members, edit.pointer, f"gets the member {edit.key!r} twice")
+            node.members[edit.key] = edit.value
+        case RemoveMember():
+            node.removed.add(edit.key)
+        case InsertElement():
+            node.inserted.setdefault(edit.at, []).append(edit.value)
+
+
+class _Writer:
+    """Writes values with their edits in them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._text = layout.text
+
+    def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> str:
+        of_array = node.order is not None or node.inserted
+        of_object = node.members or node.removed
+        kind = self._text[start]
+        _check(kind == "[" or not of_array, pointer, "is no array")
+        _check(kind == "{" or not of_object, pointer, "is no object")
+        if node.text is not None:
+            _check(kind == '"' and not node.children, pointer, "is no string")
+            return self._string(start, end, node.text)
+        _check(kind in "[{" or not node.children, pointer, "holds no values")
+        if kind == "{":
+            return "".join(self._object(start, end, node, pointer))
+        return "".join(self._array(start, end, node, pointer)) if kind == "[" else self._text[start:end]
+
+    def _string(self, start: int, end: int, new: str) -> str:
+        written = self._text[start + 1 : end - 1]
+        old = json.loads(f'"{written}"', strict=True)
+        if new.endswith(old):
+            return f'"{_characters(new[: len(new) - len(old)], written)}{written}"'
+        if new.startswith(old):
+            return f'"{written}{_characters(new[len(old) :], written)}"'
+        return f'"{_characters(new, written)}"'
+
+    def _object(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
+        members = self._layout.members(start)
+        last = {member.key: place for place, member in enumerate(members)}
+        self._check_members(node, last, pointer)
+        yield self._text[start : members[0].start if members else end - 1]
+        none_yet = True
+        for place, member in enumerate(members):
+            if member.key in node.removed:
+                continue
+            if not none_yet:
+                yield self._text[members[place - 1].end : member.start]
+            none_yet = False
+            yield self._text[member.start : member.value_start]
+            if place != last[member.key]:
+                yield self._text[member.value_start : member.end]
+            elif member.key in node.members:
+                yield _json(node.members[member.key])
+            else:
+                yield self._inner(member.value_start, member.end, node, member.key, pointer)
+        for key in node.members:
+            if key not in last:
+                yield f"{'' if none_yet else ', '}{_json(key)}: {_json(node.members[key])}"
+                none_yet = False
+        yield self._text[members[-1].end if members else end - 1 : end]
+
+    def _check_members(self, node: _Node, last: dict[str, int], pointer: Pointer) -> None:
+        for name in node.members:
+            _check(name not in node.removed, pointer, f"has its member {name!r} set and removed")
+        for key in node.children:
+            gone = key not in last or key in node.members or key in node.removed
+            _check(not gone, pointer, f"has no member {key!r} left to edit")
+
+    def _array(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
+        elements = self._layout.elements(start)
+        count = len(elements)
+        order = range(count) if node.order is None else node.order
+        _check(sorted(order) == list(range(count)), pointer, f"has {count} elements, and an order of others")
+        for index in (*node.children, *node.inserted):
+            known = isinstance(index, int) and 0 <= index < count + (index in node.inserted)
+            _check(known, pointer, f"has {count} elements, and none at {index!r}")
+        yield self._text[start : elements[0].start if elements else end - 1]
+        for place, source in enumerate(order):
+            if place:
+                yield self._text[elements[place - 1].end : elements[place].start]
+            yield from (f"{_json(value)}, " for value in node.inserted.get(place, ()))
+            yield self._inner(*elements[source], node, source, pointer)
+        for place, value in enumerate(node.inserted.get(count, ()), count):
+            yield f"{', ' if place else ''}{_json(value)}"
+        yield self._text[elements[-1].end if elements else end - 1 : end]
+
+    def _inner(self, start: int, end: int, node: _Node, step: str | int, pointer: Pointer) -> str:
+        child = node.children.get(step)
+        return self._text[start:end] if child is None else self.value(start, end, child, (*pointer, step))
+
+
+def _characters(new: str, written: str) -> str:
+    """``new`` as it stands in a JSON string: characters beyond ASCII as the client writes them, plain or escaped."""
+    if new.isascii() or written.isascii():
+        return _json(new)[1:-1]
+    plain = json.dumps(new, ensure_ascii=False)[1:-1]
+    return plain if _is_unicode(plain) else _json(new)[1:-1]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogate, which no UTF-8 can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _check(holds: bool, pointer: Pointer, reason: str) -> None:
+    if not holds:
+        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in pointer)
+        raise InvalidInputError(f"edits at ${where}", reason, "make edits of the text as it was read")

@@ -1,0 +1,83 @@
+"""Where the members and elements of a JSON text stand. Found when they are asked for, and kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NamedTuple
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SKIP: Final = json.JSONDecoder(parse_int=len, parse_float=len)
+"""Finds the end of a value; the number in it need not be one that Python can hold."""
+
+
+class Member(NamedTuple):
+    """One member of an object: where its key begins, and where its value stands."""
+
+    key: str
+    start: int
+    value_start: int
+    end: int
+
+
+class Element(NamedTuple):
+    """One element of an array."""
+
+    start: int
+    end: int
+
+
+class Layout:
+    """Offsets into a JSON text that has been read without an error. Each container is walked once, O(its length)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._members: dict[int, tuple[Member, ...]] = {}
+        self._elements: dict[int, tuple[Element, ...]] = {}
+
+    def members(self, at: int) -> tuple[Member, ...]:
+        """Those of the object that begins at ``at``, in the order written; repeated keys too."""
+        if at not in self._members:
+            self._members[at] = tuple(self._walk_object(at))
+        return self._members[at]
+
+    def elements(self, at: int) -> tuple[Element, ...]:
+        """Those of the array that begins at ``at``."""
+        if at not in self._elements:
+            self._elements[at] = tuple(self._walk_array(at))
+        return self._elements[at]
+
+    def end(self, at: int) -> int:
+        """Where the value that begins at ``at`` ends."""
+        return _SKIP.raw_decode(self.text, at)[1]
+
+    def _walk_object(self, at: int) -> list[Member]:
+        members: list[Member] = []
+        at = end_of_space(self.text, at + 1)
+        while self.text[at] != "}":
+            key, end = _SKIP.raw_decode(self.text, at)
+            start = end_of_space(self.text, end_of_space(self.text, end) + 1)
+            end = self.end(start)
+            members.append(Member(key, at, start, end))
+            at = self._next(end)
+        return members
+
+    def _walk_array(self, at: int) -> list[Element]:
+        elements: list[Element] = []
+        at = end_of_space(self.text, at + 1)
+        while self.text[at] != "]":
+            end = self.end(at)
+            elements.append(Element(at, end))
+            at = self._next(end)
+        return elements
+
+    def _next(self, end: int) -> int:
+        """Where the next one begins, or the bracket that closes all."""
+        at = end_of_space(self.text, end)
+        return end_of_space(self.text, at + 1) if self.text[at] == "," else at
+
+
+def end_of_space(text: str, at: int) -> int:
+    """The first character from ``at`` on that is no JSON white space."""
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()

@@ -1,0 +1,123 @@
+"""A JSON object, read once: its value, and its text to put edits into.
+
+So numbers keep their digits, strings their escapes, objects their order and their repeated keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from prefixpilot.jsontext.edits import Edit, Pointer, edited
+from prefixpilot.jsontext.layout import Element, Layout, end_of_space
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+
+
+class UnreadableError(ValueError):
+    """Bytes that are no JSON object, or that can be read in two ways. The message says why."""
+
+
+class NoObjectError(UnreadableError):
+    """JSON, but no object: it has no members that could be missed."""
+
+
+class JsonText:
+    """A JSON object as the text it came in. Not changed once it is read.
+
+    Attributes:
+        value: the object. Of a repeated key it has the last; a number that no ``int`` or ``float`` holds is its
+            literal.
+    """
+
+    def __init__(self, text: str, place: Element, value: dict[str, Any], repeated: Iterable[tuple[Any, str]]) -> None:
+        """For :meth:`read`: ``value`` stands at ``place``; ``repeated`` are objects and a key that stands twice."""
+        self.value = value
+        self._place = place
+        self._layout = Layout(text)
+        self._repeated = tuple(repeated)
+
+    @classmethod
+    def read(cls, data: bytes) -> JsonText:
+        """Read UTF-8, with or without a byte order mark. O(bytes).
+
+        >>> JsonText.read(b'{"n": 1.50, "q": "Why?"}').edited([SetText(("q",), "How?")])
+        b'{"n": 1.50, "q": "How?"}'
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+        try:
+            return _read(data.decode("utf-8", "surrogatepass"))
+        except UnreadableError:
+            raise
+        except UnicodeDecodeError as error:
+            raise UnreadableError(f"is not UTF-8 (byte {error.start})") from None
+        except RecursionError:
+            raise UnreadableError("is nested too deeply") from None
+        except ValueError as error:
+            raise UnreadableError(f"is not JSON ({error})") from None
+
+    def edited(self, edits: Iterable[Edit]) -> bytes:
+        """The text with ``edits`` done; without any, the bytes that were read. O(bytes).
+
+        Raises:
+            InvalidInputError: an edit that cannot be done (see :mod:`prefixpilot.jsontext.edits`).
+        """
+        text, edits = self._layout.text, tuple(edits)
+        if edits:
+            text = text[: self._place.start] + edited(self._layout, self._place, edits) + text[self._place.end :]
+        return text.encode("utf-8", "surrogatepass")
+
+    def repeats(self) -> Iterator[Pointer]:
+        """Members whose key stands more than once in its object. O(1) if there is none, else O(bytes)."""
+        if not self._repeated:
+            return
+        keys: dict[int, set[str]] = {}
+        for holder, key in self._repeated:
+            keys.setdefault(id(holder), set()).add(key)
+        waiting: list[tuple[Pointer, Any]] = [((), self.value)]
+        while waiting:
+            pointer, value = waiting.pop()
+            yield from ((*pointer, key) for key in sorted(keys.get(id(value), ())))
+            items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            waiting += [((*pointer, step), each) for step, each in items]
+
+
+def _read(text: str) -> JsonText:
+    repeated: list[tuple[Any, str]] = []
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            keys = [key for key, _ in pairs]
+            repeated.extend((value, key) for key in value if keys.count(key) > 1)
+        return value
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=to_object, parse_int=_int, parse_float=_float, parse_constant=_refuse_constant
+    )
+    start = end_of_space(text, text.startswith(_BYTE_ORDER_MARK))
+    value, end = decoder.raw_decode(text, start)
+    if end_of_space(text, end) != len(text):
+        raise ValueError(f"extra data at character {end}")
+    if not isinstance(value, dict):
+        raise NoObjectError("is no JSON object")
+    return JsonText(text, Element(start, end), value, repeated)
+
+
+def _int(literal: str) -> int | str:
+    try:
+        return int(literal)
+    except ValueError:  # more digits than Python converts
+        return literal
+
+
+def _float(literal: str) -> float | str:
+    value = float(literal)
+    return literal if value in (float("inf"), float("-inf")) else value
+
+
+def _refuse_constant(constant: str) -> float:
+    raise UnreadableError(f"has {constant}, which is no JSON")

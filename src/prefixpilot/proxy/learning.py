@@ -1,0 +1,93 @@
+"""After the engine: what is learnt at its first content, and counted at the end of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from prefixpilot.core import Plan
+from prefixpilot.proxy.answer import AnswerObserver
+from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.reply import Said
+from prefixpilot.proxy.metrics import Metrics
+from prefixpilot.proxy.steps import Attempt, Failed, Planner
+
+
+class Learner:
+    """Tells index, ledger and metrics what the engine has got."""
+
+    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt) -> None:
+        self._pilot = pilot
+        self._ledger = ledger
+        self._metrics = metrics
+        self.attempt = attempt
+
+    def started(self, forward: Forward, answer: AnswerObserver) -> None:
+        """The engine's first content is there: it holds the prompt."""
+        ticket = forward.ticket
+        if forward.touched and answer.streaming:
+            self._metrics.ttft.labels(forward.mode).observe(monotonic() - forward.received)
+        if ticket.plan is not None:
+            plan = ticket.plan
+            self.attempt("learn", lambda: self._pilot.learn(plan))
+        if ticket.key is not None and ticket.turn is not None:
+            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
+        if ticket.treated is not None:
+            self.attempt("learn", ticket.treated)
+        if forward.report is not None and forward.report.plan is not None:
+            self._count(forward.report.plan)
+
+    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
+        if went_on is not None:
+            self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
+        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
+            self._metrics.unrecorded.inc()
+
+    def finished(self, forward: Forward, answer: AnswerObserver) -> None:
+        """The answer is complete."""
+        if forward.touched and answer.started:
+            self._metrics.count_usage(answer.usage, forward.mode)
+
+    def _count(self, plan: Plan) -> None:
+        self._metrics.predicted.inc(plan.predicted_cached_tokens or 0)
+        self._metrics.replaced.inc(sum(b.tokens for b in plan.blocks if b.location_annotation is not None))
+
+
+class Observation:
+    """One answer going by. Nothing that goes wrong here reaches the client.
+
+    Attributes:
+        holds_last: the answer is one document, and is known only with its last byte; pass that on after ``finish``, so
+            that the client's next request finds this turn recorded. Known once the first bytes have been fed.
+    """
+
+    def __init__(self, learner: Learner, forward: Forward, answer: AnswerObserver) -> None:
+        self._learner = learner
+        self._forward = forward
+        self._answer = answer
+        self._broken = False
+        self._told = False
+
+    @property
+    def holds_last(self) -> bool:
+        """See the class."""
+        return self._answer.whole
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        self._watch(lambda: self._answer.feed(data))
+
+    def finish(self) -> None:
+        """The answer has come to its proper end."""
+        self._watch(self._answer.finish)
+        self._learner.attempt("metrics", lambda: self._learner.finished(self._forward, self._answer))
+
+    def _watch(self, action: Callable[[], None]) -> None:
+        if self._broken:
+            return
+        self._broken = isinstance(self._learner.attempt("observe", action), Failed)
+        if self._answer.started and not self._told:
+            self._told = True
+            self._learner.attempt("learn", lambda: self._learner.started(self._forward, self._answer))

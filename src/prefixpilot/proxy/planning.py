@@ -1,0 +1,127 @@
+"""Before the engine: what is known of a request's past, and what stands in front of its newest user message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prefixpilot.core import Plan, Request
+from prefixpilot.prompts.request import BlocksRequest
+from prefixpilot.proxy.call import Options
+from prefixpilot.proxy.forward import Ticket
+from prefixpilot.proxy.memory.history import History
+from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.metrics import Metrics
+from prefixpilot.proxy.steps import Attempt, Failed, Planner
+from prefixpilot.proxy.turns import (
+    ALONE,
+    Draft,
+    Past,
+    Planned,
+    brought_by,
+    given,
+    labels_of_sent,
+    request_of,
+    same_again,
+    turn_of,
+)
+
+
+class TurnPlanner:
+    """Restores and plans one turn. Reads the ledger and asks the pilot; changes neither."""
+
+    def __init__(
+        self,
+        tenant: str,
+        pilot: Planner,
+        ledger: Ledger,
+        metrics: Metrics,
+        render: Callable[[Plan], str],
+        attempt: Attempt,
+    ) -> None:
+        self._tenant = tenant
+        self._pilot = pilot
+        self._ledger = ledger
+        self._metrics = metrics
+        self._render = render
+        self._attempt = attempt
+
+    def key(self, options: Options) -> LedgerKey | None:
+        """Of the request's conversation; ``None`` if it names none."""
+        if options.conversation is None:
+            return None
+        return LedgerKey(self._tenant, options.credential, options.conversation, options.mode)
+
+    def knows(self, options: Options) -> bool:
+        """Whether the request's conversation has recorded turns."""
+        key = self.key(options)
+        return key is not None and self._ledger.knows(key)
+
+    def recall(self, asked: BlocksRequest, options: Options) -> Past | Failed:
+        """What is known of the earlier turns."""
+        key = self.key(options)
+        if key is None or asked.newest_user < 0 or asked.prompt.api == "completions":
+            return ALONE
+        if asked.prompt.unseen:
+            return Past(unseen=True)
+        past = self._attempt("restore", lambda: self._restore(key, asked))
+        if isinstance(past, Past) and past.restored.ambiguous:
+            self._metrics.ambiguous.inc()
+        elif isinstance(past, Past) and past.restored.unmatched:
+            self._metrics.unmatched.inc()
+        return past
+
+    def _restore(self, key: LedgerKey, asked: BlocksRequest) -> Past:
+        history = History.of(asked.prompt)
+        restored = self._ledger.restore(key, history, with_newest=asked.in_tool_loop, brought=brought_by(asked))
+        return Past(key, history, restored)
+
+    def batchable(self, draft: Draft) -> Request | None:
+        """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
+        asked, past = draft.asked, draft.past
+        alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
+        if draft.options.mode == "off" or alone:
+            return None
+        request = self._attempt("plan", lambda: request_of(asked, draft.options, self._tenant))
+        if isinstance(request, Failed) or (isinstance(past, Past) and asked.newest_user in past.restored.turns):
+            return None
+        return request
+
+    def plan(self, asked: BlocksRequest, options: Options, past: Past, plan: Plan | None) -> Planned | Failed:
+        """This turn's text; with the plan that was made for it together with others, if one was.
+
+        Raises:
+            InvalidRequestError: new blocks in a tool loop.
+        """
+        sent = past.restored.turns.get(asked.newest_user)
+        if sent is not None and past.history is not None:
+            went_on = Ticket(None, past.key, sent, past.history.reply_to(asked.newest_user))
+            return Planned("", labels_of_sent(asked.blocks, past.restored.labels), ticket=went_on)
+        return self._attempt("plan", lambda: self._turn(asked, options, past, plan))
+
+    def _turn(self, asked: BlocksRequest, options: Options, past: Past, plan: Plan | None) -> Planned:
+        retried = self._retried(asked, past)
+        if retried is not None:
+            return same_again(retried, asked.blocks, options, past.key)
+        if not asked.blocks:
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(asked, past, "", (), past.restored.record)))
+        record = past.restored.record
+        if plan is None:
+            request = request_of(asked, options, self._tenant)
+            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
+        text = self._render(plan)
+        turn = turn_of(asked, past, text, plan.labels, record.after(plan), plan)
+        return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
+
+    def _retried(self, asked: BlocksRequest, past: Past) -> Turn | None:
+        if past.key is None or past.history is None:
+            return None
+        chain = past.history.chains[asked.newest_user]
+        return self._ledger.find_retry(past.key, chain, past.restored.deepest, given(asked))
+
+    def will_be_recorded(self, asked: BlocksRequest, past: Past, planned: Planned) -> bool | None:
+        """Whether this turn will be sent again as it was; ``None`` if the request stands alone."""
+        if past.key is None:
+            return False if past.unseen else None
+        turn = planned.ticket.turn
+        return asked.newest_user in past.restored.turns if turn is None else self._ledger.has_room(past.key, turn)
