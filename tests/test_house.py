@@ -19,9 +19,9 @@ PACKAGE = ROOT / "src" / "prefixpilot"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 PURE_ROOMS = (
-    ("errors", "constraints", "core", "config", "blocks", "distance", "annotations"),
-    ("index", "conversation", "prefix_cache"),
-    ("ordering", "scheduling", "dedup", "prompts", "tails"),
+    ("errors", "constraints", "pieces", "jsontext", "core", "config", "blocks", "distance", "annotations"),
+    ("index", "conversation", "prefix_cache", "apis"),
+    ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),
     ("pilot",),
 )
 """Floors 0 to 3: sans-I/O."""
@@ -34,7 +34,7 @@ IMPURE = {
 
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
-    *("asyncio", "socket"),
+    *("asyncio", "socket", "opentelemetry", "sqlite3"),
 }
 
 

@@ -23,6 +23,8 @@ class Templates:
         separator: between the labels of the order annotation, most relevant first.
         earlier: the location annotation of a block that an earlier turn holds: ``{label}``.
         above: the location annotation of a block that stands earlier in the same message: ``{label}``.
+        exact_time: the words of the system text that tell the exact time, at the end of the newest message: ``{text}``.
+        time_moved: what stands in the system text in their place where no date remains.
 
     Raises:
         ConfigError: a template lacks its placeholder or has another one.
@@ -37,6 +39,8 @@ class Templates:
     separator: str = " > "
     earlier: str = "Please refer to {label} in the previous conversation."
     above: str = "Please refer to {label} above."
+    exact_time: str = "[{text}]"
+    time_moved: str = "(see the newest message)"
 
     def __post_init__(self) -> None:
         for attribute, placeholder in _PLACEHOLDERS.items():
@@ -47,8 +51,9 @@ class Templates:
                 raise ConfigError(f"templates.{attribute}", str(error), remedy) from None
             if found != [(placeholder, "", None)]:
                 raise ConfigError(f"templates.{attribute}", f"is {template!r}", remedy)
-        if not isinstance(self.separator, str):
-            raise ConfigError("templates.separator", f"is {self.separator!r}", "write a str")
+        for attribute in ("separator", "time_moved"):
+            if not isinstance(getattr(self, attribute), str):
+                raise ConfigError(f"templates.{attribute}", f"is {getattr(self, attribute)!r}", "write a str")
 
 
 _PLACEHOLDERS = {
@@ -58,6 +63,7 @@ _PLACEHOLDERS = {
     "order_of_top": "labels",
     "earlier": "label",
     "above": "label",
+    "exact_time": "text",
 }
 
 DEFAULT_TEMPLATES = Templates()

@@ -1,0 +1,1 @@
+"""What hosted providers offer for prefix caching: their limits, cache marks, cache keys and lifetimes. Pure."""
