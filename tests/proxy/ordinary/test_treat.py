@@ -239,6 +239,12 @@ def test_a_file_that_is_read_again_is_named_by_its_call() -> None:
     assert sent[:4] == body["messages"][:4]
 
 
+def test_results_of_calls_made_side_by_side() -> None:
+    made = calls(("1", "read", "{}"), ("2", "read", "{}"), ("3", "read", "{}"))
+    sent = Proxy().send(chat(user("go"), made, result("1", A), result("2", B), result("3", B)))["messages"]
+    assert [m["content"] for m in sent[2:]] == [A, B, "[Unchanged: same text as the latest result of read({}) above.]"]
+
+
 def test_the_loop_guard_gives_the_third_reading_in_full() -> None:
     proxy = Proxy()
     messages = [user("go"), *reads("1", "a.py", A)]
@@ -384,6 +390,14 @@ def test_a_history_whose_first_turn_is_gone_is_rendered_in_full() -> None:
     _, _, two, _ = turns(proxy)
     cut = chat(*two["messages"][2:], said("ok"), user("Q3"))
     assert proxy.send(cut) == cut
+
+
+def test_an_older_message_that_is_not_known_goes_as_it_came() -> None:
+    """The engine may have had it, before we were there."""
+    proxy = Proxy()
+    proxy.send(chat(user(notes(("b", B), ("a", A)))))
+    body = chat(user(notes(("a", A), ("b", B), ("a2", A))), said("ok"), user("Q2"))
+    assert proxy.send(body) == body
 
 
 def test_cache_marks_that_move_and_trimmed_replies_break_nothing() -> None:
