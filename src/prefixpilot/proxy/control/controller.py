@@ -31,6 +31,8 @@ class ControlSettings:
         min_requests: requests that each arm must have before a route is judged.
         memory: requests after which one counts for 1/e of a new one.
         max_routes: routes kept; the least recently used goes first.
+        ask_usage: ask the engine for the usage of streams of planned requests (``stream_options.include_usage``) where
+            the client does not, and take it out of the stream again; not of compressed streams.
         cached_price: of a cached prompt token, in prompt tokens: 0 for an engine of one's own, else what the provider
             charges (0.1 to 0.5).
         written_price: of a prompt token that is written to the cache, where the provider charges for that.
@@ -43,6 +45,7 @@ class ControlSettings:
     min_requests: int = 30
     memory: int = 2000
     max_routes: int = 1000
+    ask_usage: bool = False
     cached_price: float = 0.0
     written_price: float = 1.0
 
@@ -63,6 +66,14 @@ class Route(NamedTuple):
     tenant: str
     api: str
     model: str
+
+
+class Trial(NamedTuple):
+    """One request's part in the comparison."""
+
+    route: Route
+    arm: Arm
+    given_tokens: int
 
 
 class Outcome(NamedTuple):
