@@ -34,7 +34,7 @@ IMPURE = {
 
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
-    *("asyncio", "socket"),
+    *("asyncio", "socket", "opentelemetry", "sqlite3"),
 }
 
 

@@ -34,7 +34,7 @@ def claude(proxy: RunningProxy) -> Iterator[anthropic.Anthropic]:
 
 
 def sent(engine: SimulatedEngine, number: int = -1) -> Any:
-    return engine.requests[number].json()
+    return [request for request in engine.requests if request.body][number].json()
 
 
 def call_a_tool(body: Mapping[str, Any]) -> str | SimulatedReply:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
-from prefixpilot.core import Plan
+from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts import render_blocks
@@ -26,18 +26,22 @@ from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
-from prefixpilot.proxy.call import Call, Options, RefusedError, may_carry_blocks, read_options
+from prefixpilot.proxy.call import Call, Options, RefusedError, credential_of, may_carry_blocks, read_options
+from prefixpilot.proxy.control.controller import RouteState
+from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
-from prefixpilot.proxy.memory.records import NOTHING_RESTORED, Restoration
+from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.planning import TurnPlanner
 from prefixpilot.proxy.reading import BodyReader
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
-from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.settings import MODES, ProxySettings
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
 from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, plain
+from prefixpilot.proxy.windows import Windows
+from prefixpilot.proxy.wire import headers as h
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -60,6 +64,8 @@ class Pipeline:
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
+        trials: Trials | None = None,
+        windows: Windows | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self._settings = settings
@@ -70,10 +76,12 @@ class Pipeline:
         self._describe = describe
         self._observer = observer
         self._treat = treat
+        self._trials = trials or Trials(settings.control)
         self._new_id = new_id
-        self._turns = TurnPlanner(settings.tenant, pilot, ledger, metrics, render, self.attempt)
+        windows = Windows(settings.store.context_window) if windows is None else windows
+        self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
         self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows)
-        self._learner = Learner(pilot, ledger, metrics, self.attempt)
+        self._learner = Learner(pilot, ledger, metrics, self.attempt, windows, self._trials)
 
     def prepare(self, call: Call) -> Forward:
         """What to send.
@@ -82,6 +90,20 @@ class Pipeline:
             RefusedError: 400 for a client's mistake; 500 if even the plain rendering failed.
         """
         return self.complete(self.draft(call))
+
+    def key(self, call: Call) -> LedgerKey | None:
+        """Of the conversation that a request names; ``None`` if it names none, or its headers cannot be used."""
+        if h.get(call.headers, h.CONVERSATION) is None:
+            return None
+        try:
+            return self._turns.key(read_options(call, self._settings.mode, str))
+        except InvalidRequestError:
+            return None
+
+    def keys(self, headers: h.RawHeaders, tenant: TenantId, conversations: Sequence[str]) -> list[LedgerKey]:
+        """Of conversations of the tenant who sends these headers, in all modes."""
+        credential = credential_of(headers)
+        return [LedgerKey(tenant, credential, conversation, mode) for conversation in conversations for mode in MODES]
 
     def draft(self, call: Call) -> Draft | Forward:
         """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
@@ -96,10 +118,15 @@ class Pipeline:
             return self._last_resort(call, options, read, NOTHING_RESTORED)
         if read is None:
             return self._without_blocks(call, options)
+        options = self._trials.entered(options, call, read.asked.prompt)
         draft = Draft(call, options, read.asked, read.source, self._turns.recall(read.asked, options))
         if self._settings.admission_window_ms:
             return replace(draft, request=self._turns.batchable(draft))
         return draft
+
+    def routes(self) -> list[RouteState]:
+        """What the controller knows of each route."""
+        return self._trials.states()
 
     def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
         """Plans of drafts with a request, in the order in which to send them; ``None`` for those to plan alone."""
@@ -151,20 +178,20 @@ class Pipeline:
         if isinstance(planned, Failed):
             planned = plain(asked, past)
         if not planned.text and not past.restored.texts and FIELD not in asked.body:
-            told = past.restored.unmatched or past.restored.ambiguous
+            told = past.restored.told
             header = self._header(self._report(draft, past, planned, failed)) if told else None
             return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if asked.newest_user in past.restored.turns else plain(asked, past).ticket
             return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
-        return self._planned(call, options, self._report(draft, past, planned, failed), planned, body)
+        return self._planned(draft, self._report(draft, past, planned, failed), planned, body)
 
     def _body(self, draft: Draft, planned: Planned, restored: Restoration) -> bytes:
         texts = restored.texts
         if planned.text:
             texts[draft.asked.newest_user] = planned.text
-        return self._place(draft.source, draft.asked.edits(texts))
+        return self._place(draft.source, [*draft.asked.edits(texts), *self._trials.edits(draft.asked.prompt)])
 
     def _report(self, draft: Draft, past: Past, planned: Planned, failed: Failed | None) -> PlanReport:
         return PlanReport(
@@ -178,14 +205,19 @@ class Pipeline:
             None if failed is None else str(failed),
             past.restored.unmatched,
             self._turns.will_be_recorded(draft.asked, past, planned),
+            past.restored.gone,
+            past.restored.dropped,
         )
 
     def _header(self, report: PlanReport) -> bytes | None:
         header = self.attempt("report", lambda: self._describe(report))
         return None if isinstance(header, Failed) else header
 
-    def _planned(self, call: Call, options: Options, report: PlanReport, planned: Planned, body: bytes) -> Forward:
-        self.attempt("report", lambda: self._plans.add(report))
+    def _planned(self, draft: Draft, report: PlanReport, planned: Planned, body: bytes) -> Forward:
+        call, options = draft.call, draft.options
+        usage_asked = bool(self._trials.edits(draft.asked.prompt))
+        if not options.explain:
+            self.attempt("report", lambda: self._plans.add(report))
         return replace(
             _untouched(call, options),
             body=body,
@@ -194,6 +226,7 @@ class Pipeline:
             plan_header=self._header(report),
             report=report,
             ticket=planned.ticket,
+            usage_asked=usage_asked,
         )
 
     def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
@@ -228,14 +261,25 @@ class Pipeline:
         read = self._reader.prompt(call)
         if read is None:
             return None
+        options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         forward = _untouched(call, options)
-        if treatment.edits:
-            body = self._place(read.source, treatment.edits)
-            forward = replace(forward, body=body, outcome="planned", touched=True)
+        if treatment.edits and options.mode != "shadow":
+            more = self._trials.edits(read.prompt)
+            body = self._place(read.source, (*treatment.edits, *more))
+            forward = replace(forward, body=body, outcome="planned", touched=True, usage_asked=bool(more))
         return replace(forward, plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn))
 
 
 def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
     outcome: Outcome = "passthrough" if failed is None else "fallback"
-    return Forward(call.body, outcome, options.mode, options.request_id, call.received, api=call.api.name)
+    return Forward(
+        call.body,
+        outcome,
+        options.mode,
+        options.request_id,
+        call.received,
+        api=call.api.name,
+        explain=options.explain,
+        trial=options.trial,
+    )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
+from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
@@ -11,6 +14,7 @@ from prefixpilot.proxy.forward import Ticket
 from prefixpilot.proxy.memory.history import History
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.window import fitted
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
 from prefixpilot.proxy.turns import (
@@ -18,6 +22,7 @@ from prefixpilot.proxy.turns import (
     Draft,
     Past,
     Planned,
+    PromptSize,
     brought_by,
     given,
     labels_of_sent,
@@ -25,6 +30,15 @@ from prefixpilot.proxy.turns import (
     same_again,
     turn_of,
 )
+from prefixpilot.proxy.windows import Windows
+
+
+class Made(NamedTuple):
+    """The plan that is sent, and the one that the index learns: the same, none (mode off), or what would have been sent
+    (mode shadow)."""
+
+    sent: Plan
+    learnt: Plan | None
 
 
 class TurnPlanner:
@@ -32,25 +46,25 @@ class TurnPlanner:
 
     def __init__(
         self,
-        tenant: str,
         pilot: Planner,
         ledger: Ledger,
         metrics: Metrics,
         render: Callable[[Plan], str],
         attempt: Attempt,
+        windows: Windows,
     ) -> None:
-        self._tenant = tenant
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self._render = render
         self._attempt = attempt
+        self._windows = windows
 
     def key(self, options: Options) -> LedgerKey | None:
         """Of the request's conversation; ``None`` if it names none."""
         if options.conversation is None:
             return None
-        return LedgerKey(self._tenant, options.credential, options.conversation, options.mode)
+        return LedgerKey(options.tenant, options.credential, options.conversation, options.mode)
 
     def knows(self, options: Options) -> bool:
         """Whether the request's conversation has recorded turns."""
@@ -69,20 +83,28 @@ class TurnPlanner:
             self._metrics.ambiguous.inc()
         elif isinstance(past, Past) and past.restored.unmatched:
             self._metrics.unmatched.inc()
+        if isinstance(past, Past) and past.restored.gone:
+            self._metrics.gone.inc()
         return past
 
     def _restore(self, key: LedgerKey, asked: BlocksRequest) -> Past:
         history = History.of(asked.prompt)
         restored = self._ledger.restore(key, history, with_newest=asked.in_tool_loop, brought=brought_by(asked))
-        return Past(key, history, restored)
+        size = PromptSize.of(asked, self._windows)
+        if size is None or size.window_bytes is None or not restored.turns:
+            return Past(key, history, restored, size=size)
+        cut = fitted(restored, size.own_bytes, size.window_bytes, asked.newest_user)
+        if cut is not restored:
+            self._metrics.overflows.inc()
+        return Past(key, history, cut, size=size)
 
     def batchable(self, draft: Draft) -> Request | None:
         """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
         asked, past = draft.asked, draft.past
         alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
-        if draft.options.mode == "off" or alone:
+        if draft.options.mode != "on" or draft.options.held_out or draft.options.explain or alone:
             return None
-        request = self._attempt("plan", lambda: request_of(asked, draft.options, self._tenant))
+        request = self._attempt("plan", lambda: request_of(asked, draft.options))
         if isinstance(request, Failed) or (isinstance(past, Past) and asked.newest_user in past.restored.turns):
             return None
         return request
@@ -95,7 +117,8 @@ class TurnPlanner:
         """
         sent = past.restored.turns.get(asked.newest_user)
         if sent is not None and past.history is not None:
-            went_on = Ticket(None, past.key, sent, past.history.reply_to(asked.newest_user))
+            said = past.history.reply_to(asked.newest_user)
+            went_on = Ticket(None, past.key, sent, said, counted=past.counted(""))
             return Planned("", labels_of_sent(asked.blocks, past.restored.labels), ticket=went_on)
         return self._attempt("plan", lambda: self._turn(asked, options, past, plan))
 
@@ -104,14 +127,23 @@ class TurnPlanner:
         if retried is not None:
             return same_again(retried, asked.blocks, options, past.key)
         if not asked.blocks:
-            return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(asked, past, "", (), past.restored.record)))
+            turn = turn_of(asked, past, "", (), past.restored.record)
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, counted=past.counted("")))
         record = past.restored.record
-        if plan is None:
-            request = request_of(asked, options, self._tenant)
-            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
-        text = self._render(plan)
-        turn = turn_of(asked, past, text, plan.labels, record.after(plan), plan)
-        return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
+        made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, options)
+        text = self._render(made.sent)
+        turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
+        ticket = Ticket(made.learnt, past.key, turn, counted=past.counted(text))
+        return Planned(text, made.sent.labels, made.learnt or made.sent, ticket)
+
+    def _make(self, request: Request, record: ConversationRecord, options: Options) -> Made:
+        known = record if options.dedupe else replace(record, labels={})
+        if options.mode == "shadow":
+            return Made(self._pilot.as_given(request, record), self._pilot.propose(request, known))
+        if options.mode == "off":
+            return Made(self._pilot.as_given(request, record), None)
+        plan = self._pilot.as_given(request, record) if options.held_out else self._pilot.propose(request, known)
+        return Made(plan, plan)
 
     def _retried(self, asked: BlocksRequest, past: Past) -> Turn | None:
         if past.key is None or past.history is None:

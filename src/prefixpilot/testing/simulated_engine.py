@@ -82,6 +82,7 @@ class SimulatedEngine:
         hang_up_after_answer: close each connection once its answer is complete, without saying so in the headers;
             llama.cpp does so after every stream, so a client that reuses the connection fails.
         prefill_tokens_per_s: speed of computing prompt tokens that are not cached; ``None``: at once.
+        context_window: tokens that it says it takes (``max_model_len`` of its model); ``None``: it does not say.
 
     Args:
         cache: the model of its KV cache; an unbounded radix cache if ``None``.
@@ -108,6 +109,7 @@ class SimulatedEngine:
         self.chunk_delay_s = chunk_delay_s
         self.hang_up_after_answer = False
         self.prefill_tokens_per_s = prefill_tokens_per_s
+        self.context_window: int | None = None
         self._server = LoopbackServer(self._serve, timeout_s)
         self._url: str | None = None
         self._changed = threading.Condition()
@@ -214,7 +216,9 @@ class SimulatedEngine:
             await _respond(send, 200, _echo(request), [JSON_TYPE])
 
     def _models(self) -> bytes:
-        model = {"id": self.model, "object": "model", "created": 0, "owned_by": "prefixpilot"}
+        model: dict[str, Any] = {"id": self.model, "object": "model", "created": 0, "owned_by": "prefixpilot"}
+        if self.context_window is not None:
+            model["max_model_len"] = self.context_window
         return json.dumps({"object": "list", "data": [model]}).encode()
 
     async def _hang_up(self, scope: Scope, receive: Receive, fault: CloseConnection | Garbage) -> None:
