@@ -16,14 +16,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.machine import save
 from tests.formats.writers import WRITERS, Document
 
-from machine import save
 from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import NoEdges, Recogniser
 from prefixpilot.formats.catalogue import RECOGNISERS, regions
@@ -97,7 +98,7 @@ def dearest(segment: Segment, recognisers: Sequence[Recogniser], repeats: int) -
     edges = NoEdges()
     cost: dict[str, float] = {}
     for one in recognisers:
-        taken = cpu_ms(lambda one=one: one.find(segment, edges), repeats)
+        taken = cpu_ms(partial(one.find, segment, edges), repeats)
         cost[one.name] = round(max(taken, cost.get(one.name, 0)), 3)
     return dict(sorted(cost.items(), key=lambda item: -item[1])[:3])
 
