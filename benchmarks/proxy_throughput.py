@@ -185,7 +185,7 @@ class Served:
 
 def client(port: int, made: list[bytes], first: int, load: Load, ready: Barrier, served: Queue[Served]) -> None:
     """Ask on one connection, from the moment at which all clients are ready."""
-    times = []
+    times: list[float] = []
     number = os.getpid() * 10**8
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

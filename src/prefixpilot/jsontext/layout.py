@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from json.decoder import scanstring
 from typing import Final, NamedTuple
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = json.JSONDecoder()
 _STRUCTURE: Final = re.compile(r'["\[\]{}]')
 _END_OF_PLAIN: Final = re.compile(r"[,\]} \t\n\r]|$")
 
@@ -75,7 +76,7 @@ class Layout:
         members: list[Member] = []
         at = end_of_space(self.text, at + 1)
         while self.text[at] != "}":
-            key, end = scanstring(self.text, at + 1)
+            key, end = _DECODER.raw_decode(self.text, at)
             start = end_of_space(self.text, end_of_space(self.text, end) + 1)
             end = self.end(start)
             members.append(Member(key, at, start, end))
@@ -100,7 +101,7 @@ class Layout:
 def _end_of_string(text: str, at: int) -> int:
     """Behind the string that begins at ``at``: the next quote, if no backslash stands before it."""
     end = text.index('"', at + 1)
-    return end + 1 if text[end - 1] != "\\" else int(scanstring(text, at + 1)[1])
+    return end + 1 if text[end - 1] != "\\" else _DECODER.raw_decode(text, at)[1]
 
 
 def end_of_space(text: str, at: int) -> int:
