@@ -26,7 +26,7 @@ def test_escaped_is_what_json_writes(text: str) -> None:
         assert found == json.dumps(text, ensure_ascii=False)[1:-1]
         assert not text.isascii() or found == json.dumps(text)[1:-1]
     else:
-        rare = any(c < " " and c not in "\n\r\t" or c == "\x7f" for c in text)
+        rare = any((c < " " and c not in "\n\r\t") or c == "\x7f" for c in text)
         assert rare or any("\ud800" <= c <= "\udfff" for c in text)
 
 
