@@ -111,8 +111,12 @@ class Catalogue:
             self._pages.open(call.arguments)
 
     def read_text(self, text: str) -> None:
-        """A string comes next."""
+        """A string comes next, in which nothing has a name."""
         self._pages.open(text)
+
+    def read_string(self, segment: Segment) -> None:
+        """A string of a user or a tool, or a region of system text."""
+        self._pages.open(segment.text, chained=segment.role in ("user", "tool"))
 
     def own(self, texts: Iterable[NamedText]) -> None:
         """These texts stand in the newest string, maybe in front of annotations that are about to be named."""
@@ -150,7 +154,7 @@ class Catalogue:
         """A whole message, as it was sent."""
         for i, segment in enumerate(segments):
             own = [text for text in sent.texts if text.segment == i]
-            self._pages.open(segment.text)
+            self.read_string(segment)
             self._pages.own(own)
             if segment.role == "tool":
                 whole = next((text for text in own if text.whole), None)
@@ -183,7 +187,7 @@ class Catalogue:
         """Words that can mean this text only, the shortest; ``None`` if there are none. O(characters above)."""
         places = (place for place in self._standing[standing.digest] if place.raw == standing.raw)
         names = (name for place in places for name in self._names(place))
-        return next((name for name in names if self._means(name.words, name.call, standing.digest)), None)
+        return next((name for name in names if self._means(name, standing.digest)), None)
 
     def runs(self, text: NamedText, at_least: int) -> list[tuple[Run, Standing]]:
         """The parts of a text that stand in others, and those others."""
@@ -192,20 +196,25 @@ class Catalogue:
     def holds(self, targets: Iterable[Target]) -> bool:
         """Whether what these annotations point to stands in full so far, and their words mean nothing else.
 
-        O(targets x characters above), a search for one word mostly.
+        The prompt is one with the chain for which they were made, so that words are looked for beside it only.
+        O(targets x characters of system text, answers and calls above), a search for one word mostly.
         """
         return all(self._holds(target) for target in targets)
 
     def _holds(self, target: Target) -> bool:
-        if target.inside:
-            return bool(target.call) or self._pages.free(target.words, target.digest)
-        labelled = not target.label or (target.label, target.digest) in self._labelled
-        standing = labelled and target.digest in self._standing
-        return standing and self._means(target.words, target.call, target.digest)
+        if not target.inside and not self._stands(target):
+            return False
+        return target.call != "" or self._pages.still_alone(target.words, target.digest)
 
-    def _means(self, words: str, call: str, digest: bytes) -> bool:
-        if not call:
-            return self._pages.alone(words, digest)
+    def _stands(self, target: Target) -> bool:
+        if target.call:
+            return self._is_latest(target.call, target.digest)
+        return target.digest in self._standing and (not target.label or (target.label, target.digest) in self._labelled)
+
+    def _means(self, name: Name, digest: bytes) -> bool:
+        return self._is_latest(name.call, digest) if name.call else self._pages.alone(name.words, digest)
+
+    def _is_latest(self, call: str, digest: bytes) -> bool:
         latest = self._latest.get(call)
         return latest is not None and latest.full and latest.digest == digest
 

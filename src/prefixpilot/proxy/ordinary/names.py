@@ -43,24 +43,27 @@ class Owned(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A string of the prompt as the client sent it, and the texts in it."""
+    """A string of the prompt as the client sent it, the texts in it, and whether it is one of the chain's
+    (:mod:`prefixpilot.proxy.ordinary.chain`): where a form is recalled, these are the same as when it was made."""
 
     text: str
     owned: list[Owned]
+    chained: bool
 
 
 class Pages:
     """All strings above.
 
-    ``open`` and ``own`` O(texts); ``alone`` and ``free`` O(characters above), in most strings a search for one word.
+    ``open`` and ``own`` O(texts); ``alone`` and ``still_alone`` O(characters above): in most strings a search
+    for one word.
     """
 
     def __init__(self) -> None:
         self._pages: list[Page] = []
 
-    def open(self, text: str) -> None:
+    def open(self, text: str, *, chained: bool = False) -> None:
         """A string comes next. All of it counts from here on, so that no name depends on how its units are moved."""
-        self._pages.append(Page(text, []))
+        self._pages.append(Page(text, [], chained))
 
     def own(self, texts: Iterable[NamedText]) -> None:
         """These texts stand in the newest string."""
@@ -68,17 +71,17 @@ class Pages:
 
     def alone(self, words: str, digest: bytes) -> bool:
         """Whether these words stand above, and only in texts of this digest."""
-        first = next(owns := self._owns(words, digest), False)
+        first = next(owns := self._owns(words, digest, self._pages), False)
         return first and all(owns)
 
-    def free(self, words: str, digest: bytes) -> bool:
-        """Whether these words stand nowhere above but in texts of this digest."""
-        return all(self._owns(words, digest))
+    def still_alone(self, words: str, digest: bytes) -> bool:
+        """The same where the chain is that of the prompt in which they were: only other strings are gone through."""
+        return all(self._owns(words, digest, (page for page in self._pages if not page.chained)))
 
-    def _owns(self, words: str, digest: bytes) -> Iterator[bool]:
+    def _owns(self, words: str, digest: bytes, pages: Iterable[Page]) -> Iterator[bool]:
         """Of each place where the words stand, whether it is in such a text."""
         needle = _needle(words)
-        for page in self._pages:
+        for page in pages:
             if needle.key in page.text:
                 for start, end in _places(needle, page.text):
                     yield _owns(page, start, end, digest)

@@ -80,7 +80,7 @@ class Passage:
     def treat(self, segment: Segment, regions: Sequence[Region], index: int) -> Treated:
         """One string; ``index`` is its place in the message. A sealed one is only read, and has no regions."""
         self._start()
-        self.desk.catalogue.read_text(segment.text)
+        self.desk.catalogue.read_string(segment)
         if segment.role == "tool":
             self._treat_result(segment, regions, index)
         else:
