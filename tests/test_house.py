@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "prefixpilot"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 PURE_ROOMS = (
-    ("errors", "constraints", "core", "config", "blocks", "distance", "annotations"),
-    ("index", "conversation", "prefix_cache"),
+    ("errors", "constraints", "pieces", "jsontext", "core", "config", "blocks", "distance", "annotations"),
+    ("index", "conversation", "prefix_cache", "apis"),
     ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),
     ("pilot",),
 )
@@ -34,7 +34,7 @@ IMPURE = {
 
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
-    *("asyncio", "socket"),
+    *("asyncio", "socket", "opentelemetry", "sqlite3"),
 }
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prefixpilot.apis import API_OF_NAME, API_OF_PATH, APIS, CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from prefixpilot.apis.base import Api, Prompt, Segment, ToolCall
+from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import JsonText, SetText
 
 
@@ -281,6 +282,50 @@ KEYS = st.sampled_from(
 ODD = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=25
 )
+
+
+CONTENTS = st.text(max_size=3) | st.lists(
+    st.sampled_from(
+        [
+            {"type": "text", "text": "Q"},
+            {"type": "input_text", "text": "Q"},
+            {"type": "image"},
+            {"type": "tool_result", "tool_use_id": "t", "content": "R"},
+            {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "R"}]},
+        ]
+    ),
+    max_size=4,
+)
+SAID = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system", "odd"]), "content": CONTENTS})
+    | st.just({"role": "user", "content": None}),
+    max_size=4,
+)
+
+
+@given(st.sampled_from(APIS), SAID, st.none() | st.just("S"))
+def test_text_in_front_is_the_first_that_a_message_says_itself(api: Api, said: list[Any], first: str | None) -> None:
+    body = dict.fromkeys(api.members, first) | {api.members[0]: said if api is not COMPLETIONS else first or ""}
+    prompt = read(api, body)
+    for message in prompt.messages:
+        if message.role != "user":
+            continue
+        try:
+            edit = api.in_front(message, "T")
+        except InvalidRequestError as error:
+            assert error.field == f"{api.members[0]}[{message.pointer[1]}].content"
+            assert message.value["content"] is None
+            continue
+        again = read(api, json.loads(JsonText.read(json.dumps(body).encode()).edited([edit])))
+        i = prompt.messages.index(message)
+        own = [segment.text for segment in message.segments if segment.role == "user"]
+        ours = [segment.text for segment in again.messages[i].segments if segment.role == "user"]
+        assert "".join(ours) == "".join(["T\n\n", *own])
+        roles = [segment.role for segment in again.messages[i].segments]
+        behind = roles[roles.index("user") :]
+        assert "tool" not in behind or api is not MESSAGES
+        assert [m.role for m in again.messages] == [m.role for m in prompt.messages]
+        assert again.newest_user == prompt.newest_user
 
 
 @given(st.sampled_from(APIS), ODD, ODD, ODD)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import re
 import shlex
 import shutil
@@ -225,6 +226,47 @@ def test_an_unknown_option_is_status_2() -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert run.returncode == 2
     assert "--mode" in run.stderr
+
+
+def run_serve(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "prefixpilot.cli", "serve", *options]
+    variables = {**os.environ, **environ}
+    return subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False, env=variables)
+
+
+def test_the_settings_in_force_are_printed_as_a_file_that_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text('engine = "http://127.0.0.1:9"\nport = 1\n[log]\nformat = "json"\n')
+    run = run_serve("--config", str(path), "--print-config", "--port", "3", PREFIXPILOT_HOST="0.0.0.0")
+    assert run.returncode == 0, run.stderr
+    assert "0.0.0.0 is open to others" in run.stderr
+    assert f'engine = "http://127.0.0.1:9"  # {path}:1' in run.stdout
+    assert "port = 3  # --port" in run.stdout
+    assert 'host = "0.0.0.0"  # PREFIXPILOT_HOST' in run.stdout
+    path.write_text(run.stdout)
+    again = run_serve("--print-config", PREFIXPILOT_CONFIG=str(path))
+    assert [line.partition("  #")[0] for line in again.stdout.splitlines()] == [
+        line.partition("  #")[0] for line in run.stdout.splitlines()
+    ]
+
+
+def test_log_lines_are_json_on_stderr_if_asked_for() -> None:
+    with SimulatedEngine() as engine:
+        command = [sys.executable, "-m", "prefixpilot.cli", "serve", "--port", "0", "--engine", engine.base_url]
+        with subprocess.Popen(
+            [*command, "--log-format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                it = Serving(process, read_until_ready(process))
+                post(*request_of(it.curl))
+                process.send_signal(signal.SIGTERM)
+                _, logged = process.communicate(timeout=BOUND_S)
+            finally:
+                process.kill()
+    lines = [json.loads(line) for line in logged.splitlines()]
+    (chat,) = [line for line in lines if line.get("api") == "chat"]
+    assert (chat["status"], chat["outcome"], chat["logger"]) == (200, "planned", "prefixpilot.access")
+    assert "swimming pool" not in logged
 
 
 def test_help_names_the_engines() -> None:

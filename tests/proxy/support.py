@@ -67,7 +67,9 @@ class Desk:
     """A pipeline with an engine that answers at once, without sockets."""
 
     def __init__(self, **steps: Any) -> None:
-        limits = {k: steps.pop(k) for k in ("max_turns", "max_conversations", "max_ledger_bytes") if k in steps}
+        limits = {
+            k: steps.pop(k) for k in ("max_turns", "max_conversations", "max_ledger_bytes", "store") if k in steps
+        }
         self.app = ProxyApp(ProxySettings("http://127.0.0.1:9", **limits), steps.pop("pilot", None), **steps)
 
     def ask(
@@ -173,6 +175,10 @@ class FailingPilot:
     def evict(self, request_ids: Iterable[str]) -> int:
         self._check("evict")
         return self.pilot.evict(request_ids)
+
+    def reset(self) -> int:
+        self._check("reset")
+        return self.pilot.reset()
 
     @property
     def live_requests(self) -> int:

@@ -124,6 +124,18 @@ def test_cache_marks_that_move_are_no_edit_of_the_history() -> None:
     assert second.texts == ["[Doc 1]\nA\n\nQ?", "ok", marked("R?")["content"]]
 
 
+def test_the_first_question_of_a_response_is_known_in_all_its_forms() -> None:
+    content = [{"type": "input_text", "text": "Q?"}]
+    for form in ({"role": "user", "content": "Q?"}, {"type": "message", "role": "user", "content": content}):
+        desk = Desk()
+        desk.ask("responses", {"input": "Q?", "context_blocks": ["A"]}, "c")
+        items = [form, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "R?"}]
+        later = desk.ask("responses", {"input": items}, "c")
+        placed = later.body["input"][0]["content"]
+        assert placed in ("[Doc 1]\nA\n\nQ?", [{"type": "input_text", "text": "[Doc 1]\nA\n\n"}, *content])
+        assert later.body["input"][1:] == items[1:]
+
+
 def in_loop(api: str) -> tuple[list[Any], list[Any]]:
     """What the engine says when it calls a tool, and the messages of the next request after the user's."""
     if api == "chat":
@@ -259,6 +271,7 @@ def test_content_begins_when_the_model_has_begun(api: str) -> None:
         ("messages", {"input_tokens": 3, "cache_read_input_tokens": 0}, Usage(3, 0)),
         ("messages", {"input_tokens": 3, "cache_creation_input_tokens": 2}, Usage(5, None)),
         ("messages", {"output_tokens": 3}, None),
+        ("messages", {"input_tokens": 0, "output_tokens": 3}, None),
         ("responses", None, None),
     ],
 )

@@ -267,7 +267,12 @@ def test_plans_evict_and_metrics(engine: SimulatedEngine, proxy: RunningProxy) -
     mistakes: list[Any] = [b"{", {"request_ids": "r"}, {"request_ids": [1]}, []]
     for wrong in mistakes:
         assert fetch(proxy.url, "POST", "/evict", wrong).status == 400
-    assert fetch(proxy.url, "GET", "/readyz").json() == {"ready": True, "engine": engine.base_url, "missing": []}
+    assert fetch(proxy.url, "GET", "/readyz").json() == {
+        "ready": True,
+        "engine": engine.base_url,
+        "missing": [],
+        "degraded": [],
+    }
     assert len(engine.chats) == 1
 
 

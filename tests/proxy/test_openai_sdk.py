@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from prefixpilot.proxy import RunningProxy
-from prefixpilot.testing import SimulatedEngine
+from prefixpilot.testing import SimulatedCall, SimulatedEngine, SimulatedReply
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Q?"}]
 
@@ -79,3 +80,31 @@ def test_the_plan_header_and_the_errors_reach_the_client(client: openai.OpenAI) 
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="m", messages=QUESTION, extra_body={"context_blocks": [1]})
     assert caught.value.param == "context_blocks[0]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_and_images_of_a_conversation(engine: SimulatedEngine, client: openai.OpenAI, stream: bool) -> None:
+    call = SimulatedCall("call_1", "look", '{"x": 1}')
+    engine.reply = lambda body: "It is 42." if "42" in json.dumps(body) else SimulatedReply("", "", (call,))
+    image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    messages: list[Any] = [{"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}]
+    tools: Any = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+
+    def ask(**extra: Any) -> Any:
+        more: Any = {"model": "m", "messages": messages, "tools": tools, "extra_body": extra}
+        more["extra_headers"] = {"X-PrefixPilot-Conversation": "c"}
+        if not stream:
+            return client.chat.completions.create(**more).choices[0].message
+        with client.chat.completions.stream(**more) as events:
+            return events.get_final_completion().choices[0].message
+
+    first = ask(context_blocks=["A", "B"])
+    assert [(c.id, c.function.name, c.function.arguments) for c in first.tool_calls] == [("call_1", "look", '{"x": 1}')]
+    messages.append(first.to_dict())
+    messages.append({"role": "tool", "tool_call_id": "call_1", "content": "42"})
+    second = ask()
+    assert second.content == "It is 42."
+    sent = [chat.json()["messages"] for chat in engine.chats]
+    blocks = {"type": "text", "text": "[Doc 1]\nA\n\n[Doc 2]\nB\n\n"}
+    assert sent[0] == [{"role": "user", "content": [blocks, *messages[0]["content"]]}]
+    assert sent[1] == [*sent[0], *messages[1:]]

@@ -14,6 +14,7 @@ from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.server import listen
 from prefixpilot.testing import Respond, SimulatedEngine
 
+from .dialects import body
 from .raw_engine import RawClient, RawEngine, plain
 from .support import chat, fetch, post_chat, user
 
@@ -137,6 +138,27 @@ def test_a_chat_request_without_blocks_keeps_its_path(raw: RawEngine, before: Ru
     assert raw.requests[0].lines[0] == b"POST /chat/completions?a HTTP/1.1"
 
 
+PATHS = [
+    ("/v1/completions", "/v1/completions", "completions"),
+    ("/responses", "/v1/responses", "responses"),
+    ("/v1/responses", "/v1/responses", "responses"),
+    ("/messages", "/v1/messages", "messages"),
+    ("/v1/messages", "/v1/messages", "messages"),
+]
+
+
+@pytest.mark.parametrize(("path", "planned", "api"), PATHS)
+def test_the_paths_of_the_other_apis(raw: RawEngine, before: RunningProxy, path: str, planned: str, api: str) -> None:
+    plain = b' {"stream":false, "n":1.0e0,' + json.dumps(body(api, ["Q?"])).encode()[1:]
+    blocks = plain.replace(b'"n":', b'"context_blocks" : ["A"], "n":')
+    for data in (plain, blocks):
+        assert fetch(before.url, "POST", f"{path}?beta=true", data).status == 200
+    untouched, placed = raw.requests
+    assert (untouched.lines[0], untouched.body) == (f"POST {path}?beta=true HTTP/1.1".encode(), plain)
+    assert placed.lines[0] == f"POST {planned}?beta=true HTTP/1.1".encode()
+    assert placed.body == plain.replace(b"Q?", b"[Doc 1]\\nA\\n\\nQ?")
+
+
 # -- blocks on a path where nothing takes them
 
 NEAR = (
@@ -144,8 +166,22 @@ NEAR = (
     "//v1/chat/completions",
     "/openai/v1/chat/completions",
     "/v1//chat/completions",
+    "/completions",
+    "/v1/completions/",
+    "/openai/responses",
+    "/v1/responses/input_tokens",
+    "//v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/chat%2fcompletions",
 )
+
+
+def near_to(path: str) -> str:
+    """The path that a client must have meant."""
+    for word in ("messages", "responses"):
+        if word in path:
+            return f"/v1/{word}"
+    return CHAT if "chat" in path else "to /v1/completions"
 
 
 @pytest.mark.parametrize("path", NEAR)
@@ -154,8 +190,10 @@ def test_blocks_on_another_path_are_refused(raw: RawEngine, before: RunningProxy
     body = b'{"prompt": "q", "%b": ["evidence"]}' % key.encode()
     answer = fetch(before.url, "POST", path, body)
     error = answer.json()["error"]
-    assert (answer.status, error["param"], raw.requests) == (400, "context_blocks", [])
-    assert CHAT in error["message"]
+    assert (answer.status, raw.requests) == (400, [])
+    assert error["message"].startswith("context_blocks")
+    assert error.get("param", "context_blocks") == "context_blocks"
+    assert near_to(path) in error["message"]
 
 
 @pytest.mark.parametrize("path", NEAR)
@@ -171,7 +209,8 @@ def test_other_paths_are_not_looked_into(raw: RawEngine, before: RunningProxy) -
     body = b'{"context_blocks": ["mine"]}' + b" " * 200_000
     assert fetch(before.url, "POST", "/v1/embeddings", body).status == 200
     assert fetch(before.url, "PUT", CHAT, body).status == 200
-    assert [request.body for request in raw.requests] == [body, body]
+    assert fetch(before.url, "POST", "/v1/threads/t/messages", body).status == 200
+    assert [request.body for request in raw.requests] == [body, body, body]
 
 
 # -- long bodies

@@ -16,7 +16,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
@@ -24,17 +23,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from prefixpilot import ContextPilot, PilotConfig
-from prefixpilot.cli.options import add_gate, add_limits
 from prefixpilot.cli.ready import ready_text
+from prefixpilot.cli.serve_settings import EMBEDDED, EmbeddedSettings, ServeSettings, add_settings, read_settings
 from prefixpilot.errors import ConfigError, EngineError, InvalidInputError
+from prefixpilot.proxy.configuration import as_toml
 
 if TYPE_CHECKING:
     from prefixpilot.engines.llamacpp import EmbeddedEngine
     from prefixpilot.proxy import ProxySettings, RunningProxy
 
-EMBEDDED = "embedded"
-NOT_YET = "http://127.0.0.1:9"
-"""Stands for the embedded engine while the other settings are checked."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 5.0
 MAX_SNAPSHOT_BYTES = 1 << 30
@@ -70,10 +68,14 @@ examples:
   prefixpilot serve --engine http://127.0.0.1:8000 --index index.json.gz
       start with the index of a batch that the engine has just run
 
+  prefixpilot serve --config prefixpilot.toml --print-config
+      all settings, and where each was set: flags go before the environment (PREFIXPILOT_PORT, PREFIXPILOT_ADMIN_TOKEN),
+      that before the file, that before the defaults
+
 then:
   point the client's base URL at http://127.0.0.1:8765/v1 and add `context_blocks` to the body, a list of strings or of
   {"text", "id", "title"}. Headers: X-PrefixPilot-Conversation: ID (documents of earlier turns are not sent twice),
-  X-PrefixPilot-Mode: on|off, X-PrefixPilot-Max-Displacement: N. GET /healthz, /readyz, /metrics.
+  X-PrefixPilot-Mode: on|off, X-PrefixPilot-Max-Displacement: N. GET /healthz, /readyz, /metrics, /stats, /openapi.json.
 
 exit status: 0 ended by a signal, 1 the engine failed, 2 bad input (the reason is one line on stderr)
 """
@@ -84,16 +86,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "serve",
         help="run the proxy before an engine",
+        usage="prefixpilot serve --engine URL|embedded [--config FILE] [--SETTING VALUE ...]",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--engine",
-        required=True,
-        metavar="URL|embedded",
-        help="base URL of a running engine, with or without /v1, or `embedded` for the built-in one",
+        "--print-config", action="store_true", help="print the settings in force, as a file for --config, and end"
     )
+<<<<<<< HEAD
+    add_settings(parser)
+=======
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default %(default)s)")
     parser.add_argument(
         "--port", type=int, default=8765, metavar="N", help="port to bind, 0 for any free one (default %(default)s)"
@@ -120,6 +123,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="context blocks that one request may bring; more get a 400 (default %(default)s)",
     )
+    kept = parser.add_argument_group("conversations with context_blocks")
+    kept.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="keep them in this directory, so that they survive a restart (default: in memory only)",
+    )
+    kept.add_argument(
+        "--context-window",
+        type=int,
+        metavar="N",
+        help="tokens of the engine's window; where turns do not fit, the oldest go (default: what it says)",
+    )
     add_limits(parser)
     add_gate(parser)
     parser.add_argument(
@@ -135,6 +150,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     embedded.add_argument("--context", type=int, metavar="N", help="context window in tokens (default 8192)")
     embedded.add_argument("--threads", type=int, metavar="N", help="compute threads (default: the usable cores)")
+>>>>>>> store
 
 
 def run(args: argparse.Namespace) -> int:
@@ -143,9 +159,15 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         InvalidInputError, MissingExtraError: before anything is started.
     """
+    loaded = read_settings(args)
+    for warning in (*loaded.warnings, *_open_doors(loaded.settings)):
+        print(f"prefixpilot serve: {warning}", file=sys.stderr)
+    if args.print_config:
+        print(as_toml(loaded), end="")
+        return 0
     try:
         with _signals_interrupt():
-            _serve(args)
+            _serve(loaded.settings)
     except KeyboardInterrupt:
         return 0
     except EngineError as error:
@@ -173,57 +195,41 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _serve(args: argparse.Namespace) -> None:
-    from prefixpilot.proxy import serve_in_thread
+def _open_doors(serving: ServeSettings) -> Iterator[str]:
+    """What others on the network may do."""
+    if serving.admin.token is None and serving.host not in LOOPBACK:
+        yield f"{serving.host} is open to others, and without admin.token so are /reset, /evict, /stats and /metrics"
 
-    _check_embedded_options(args)
-    settings = _settings(args, NOT_YET if args.engine == EMBEDDED else args.engine)
-    pilot = _pilot(args, settings)
-    _check_port_is_free(args.host, args.port)
+
+def _serve(serving: ServeSettings) -> None:
+    from prefixpilot.proxy import serve_in_thread
+    from prefixpilot.proxy.logs import BackgroundHandler, configure_logs
+
+    pilot = ContextPilot(serving.pilot) if serving.index is None else load_index(Path(serving.index), serving.pilot)
+    _check_port_is_free(serving.host, serving.port)
     with contextlib.ExitStack() as stack:
+        configure_logs(serving.log, stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr))))
         engine = None
-        if args.engine == EMBEDDED:
+        if serving.engine == EMBEDDED:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)
-            engine = stack.enter_context(_embedded_engine(args))
-            settings = _settings(args, engine.base_url)
+            engine = stack.enter_context(_embedded_engine(serving.embedded))
+        settings = serving.proxy(serving.engine if engine is None else engine.base_url)
+        if settings.tracing.enabled:
+            from prefixpilot.proxy.tracing import exporting
+
+            stack.enter_context(exporting())
         server = stack.enter_context(serve_in_thread(settings, pilot=pilot))
-        _announce_when_ready(server.url, args, engine)
+        _announce_when_ready(server.url, settings, engine)
         _watch(server, engine)
 
 
-def _check_embedded_options(args: argparse.Namespace) -> None:
-    if args.engine == EMBEDDED:
-        return
-    for name in ("model", "context", "threads"):
-        if getattr(args, name) is not None:
-            raise ConfigError(f"--{name}", f"does not apply to the engine {args.engine}", "use --engine embedded")
-
-
-def _settings(args: argparse.Namespace, engine: str) -> ProxySettings:
-    from prefixpilot.proxy import ProxySettings
-
-    return ProxySettings(
-        engine=engine,
-        host=args.host,
-        port=args.port,
-        mode=args.mode,
-        cache_tokens=args.cache_tokens,
-        max_request_blocks=args.max_request_blocks,
-        admission_window_ms=args.admission_window_ms,
-    )
-
-
-def _embedded_engine(args: argparse.Namespace) -> EmbeddedEngine:
+def _embedded_engine(settings: EmbeddedSettings) -> EmbeddedEngine:
     from prefixpilot.engines.llamacpp import CONTEXT_TOKENS, EmbeddedEngine
     from prefixpilot.engines.models import resolve_model
 
-    context = CONTEXT_TOKENS if args.context is None else args.context
-    return EmbeddedEngine(resolve_model(args.model), context_tokens=context, threads=args.threads)
-
-
-def _pilot(args: argparse.Namespace, settings: ProxySettings) -> ContextPilot:
-    config = replace(settings.pilot, annotate=args.annotate, gate=args.gate, max_displacement=args.max_displacement)
-    return ContextPilot(config) if args.index is None else load_index(args.index, config)
+    context = CONTEXT_TOKENS if settings.context is None else settings.context
+    model = resolve_model(None if settings.model is None else Path(settings.model))
+    return EmbeddedEngine(model, context_tokens=context, threads=settings.threads)
 
 
 def load_index(path: Path, config: PilotConfig) -> ContextPilot:
@@ -282,7 +288,7 @@ def _get(base_url: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def _announce_when_ready(url: str, args: argparse.Namespace, engine: EmbeddedEngine | None) -> None:
+def _announce_when_ready(url: str, settings: ProxySettings, engine: EmbeddedEngine | None) -> None:
     """Return once the proxy says that its engine answers. Says so if that takes time; a signal ends the wait."""
     told = False
     while (ready := _get(url, "/readyz"))[0] != 200:
@@ -290,11 +296,13 @@ def _announce_when_ready(url: str, args: argparse.Namespace, engine: EmbeddedEng
             raise _engine_ended(engine)
         if not told:
             reason = ready[1].decode("utf-8", "replace").strip()[:300]
-            print(f"listening on {url}, waiting for the engine {args.engine}: {reason}", file=sys.stderr, flush=True)
+            print(
+                f"listening on {url}, waiting for the engine {settings.engine}: {reason}", file=sys.stderr, flush=True
+            )
             told = True
         time.sleep(POLL_S)
-    where = args.engine if engine is None else f"embedded llama.cpp on {engine.base_url}"
-    print(ready_text(url, where, args.mode, _model_name(url, engine)), flush=True)
+    where = settings.engine if engine is None else f"embedded llama.cpp on {engine.base_url}"
+    print(ready_text(url, where, settings.mode, _model_name(url, engine)), flush=True)
 
 
 def _model_name(url: str, engine: EmbeddedEngine | None) -> str:

@@ -6,6 +6,8 @@ with the very characters that the application wrote, label included; labels are 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,6 +17,9 @@ from prefixpilot.pieces import Span
 Repeats = Literal["safe", "keep-label", "repeat-only", "no"]
 """What a second unit with an equal body may become: a reference that keeps the label (all but ``no``); ``repeat-only``:
 only a byte-equal later one, in another message."""
+
+Literals = Literal["text", "json"]
+"""How words of ours must be written inside a body: as they are, or escaped as inside the quotes of a JSON string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class Region:
         movable: they may change places among themselves.
         ranked: the old order can be read from the labels (numbers, scores), so that no annotation has to tell it.
         repeats: see :data:`Repeats`.
+        literal: what :func:`written` must be told before words of ours are put into a body. With ``json`` a body is
+            what stands between the quotes of a JSON string: its text is the decoded one, and any part of it may be
+            replaced only at the borders of escapes, so replace whole bodies.
     """
 
     format: str
@@ -51,15 +59,45 @@ class Region:
     movable: bool
     ranked: bool
     repeats: Repeats
+    literal: Literals = "text"
+
+
+def written(words: str, literal: Literals) -> str:
+    """``words`` of ours as they must stand inside a body.
+
+    >>> written('same as "fees" above', "json")
+    'same as \\\\"fees\\\\" above'
+    """
+    return json.dumps(words)[1:-1] if literal == "json" else words
 
 
 class Edges(Protocol):
-    """What has been seen at the edges of texts in other requests; proves joints that no mark shows (a blank line)."""
+    """What has been met in other requests; proves joints that no mark shows (a blank line)."""
 
-    def proved(self, before: str, after: str) -> bool:
-        """Whether ``before`` and ``after``, that stand next to each other here, have been met apart: each of them
-        beside something else."""
+    def joints(self, form: str, texts: Sequence[str], framed: bool) -> tuple[int, ...]:
+        """Places in a sequence of texts that are proved to be borders of whole documents.
+
+        Place ``k`` is the one before ``texts[k]``. What stands between two neighbouring places of the answer is one
+        document, or several whole ones; it may change places with the others. What stands before the first and behind
+        the last place is not to be moved.
+
+        Args:
+            form: whose texts these are (a recogniser's name): those of others prove nothing.
+            texts: everything between the outer edges, cut at every place that might be a border.
+            framed: marks show that the outer edges are borders. Otherwise words of a frame may stand at both ends.
+
+        Returns:
+            Rising; empty if less than one border is proved. O(texts). Changes nothing, never raises.
+        """
         ...
+
+
+class NoEdges:
+    """Nothing has been met: no joint is proved."""
+
+    def joints(self, form: str, texts: Sequence[str], framed: bool) -> tuple[int, ...]:
+        """None."""
+        return ()
 
 
 class Recogniser(Protocol):
@@ -68,7 +106,8 @@ class Recogniser(Protocol):
     A user's own recogniser is an object with these two; :func:`check_recogniser` tests it on a sample.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """The regions of this format in a string, in order, not overlapping; empty if there is none, or any doubt.

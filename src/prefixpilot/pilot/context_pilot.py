@@ -43,6 +43,7 @@ class ContextPilot:
     def __init__(self, config: PilotConfig | None = None, *, count_tokens: Callable[[str], int] | None = None) -> None:
         self.config = config or PilotConfig()
         self._lock = RLock()
+        self._count_tokens = count_tokens
         self._planner = Planner(self.config, count_tokens)
         self._conversations: ConversationStore[_ConversationKey] = ConversationStore(self.config.max_conversations)
 
@@ -143,6 +144,14 @@ class ContextPilot:
         """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""
         with self._lock:
             self._conversations.forget(_ConversationKey(tenant, ConversationId(conversation_id)))
+
+    def reset(self) -> int:
+        """Forget everything: requests, lengths of blocks, conversations, what was learnt; returns how many requests."""
+        with self._lock:
+            gone = self.live_requests
+            self._planner = Planner(self.config, self._count_tokens)
+            self._conversations = ConversationStore(self.config.max_conversations)
+        return gone
 
     @property
     def live_requests(self) -> int:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from time import monotonic
 from typing import Final
 
 from prefixpilot.apis import CHAT, Api
-from prefixpilot.core import RequestId
+from prefixpilot.core import DEFAULT_TENANT, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
 from prefixpilot.jsontext import UnreadableError
 from prefixpilot.proxy.settings import MODES, Mode
@@ -61,12 +61,14 @@ class Call:
         body: the bytes as sent.
         api: the API of its path.
         received: monotonic seconds at which it was complete.
+        tenant: whose it is.
     """
 
     headers: h.RawHeaders
     body: bytes
     api: Api = CHAT
     received: float = field(default_factory=monotonic)
+    tenant: TenantId = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Options:
         conversation: ``None`` if the request stands alone.
         credential: a hash of the headers that say who the client is.
         max_displacement: how far a block may be moved; ``None`` if the client does not say.
+        tenant: see :class:`Call`.
     """
 
     mode: Mode
@@ -84,6 +87,7 @@ class Options:
     request_id: RequestId
     credential: str
     max_displacement: int | None = None
+    tenant: TenantId = DEFAULT_TENANT
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -106,7 +110,8 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
     credential = credential_of(call.headers)
-    return Options(known, conversation, RequestId(request_id), credential, None if limit is None else int(limit))
+    moved = None if limit is None else int(limit)
+    return Options(known, conversation, RequestId(request_id), credential, moved, call.tenant)
 
 
 def check_request_id(options: Options) -> None:
@@ -193,15 +198,24 @@ def unfold(call: Call, max_bytes: int) -> bytes:
 
 
 class RefusedError(PrefixPilotError):
-    """An answer of ours in the place of the engine's, in the API's own error shape."""
+    """An answer of ours in the place of the engine's, in the API's own error shape; ``headers`` go with it."""
 
-    def __init__(self, status: int, message: str, kind: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind
         self.param = param
         self.code = code
+        self.headers: h.RawHeaders = list(headers)
 
     def body(self, api: str = "chat") -> bytes:
         """``{"error": {"message", "type", "param", "code"}}``, or as Anthropic writes it for ``messages``."""

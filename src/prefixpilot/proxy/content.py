@@ -163,11 +163,13 @@ def _openai_usage(value: Any, name: str) -> Usage | None:
 
 
 def _anthropic_usage(value: Any) -> Usage | None:
-    """``input_tokens`` are those that were neither read from the cache nor written to it."""
+    """``input_tokens`` are those that were neither read from the cache nor written to it. A sum of 0 is no count:
+    engines send it where they do not know yet, or have said it before."""
     if not isinstance(value, dict) or _count(value.get("input_tokens")) is None:
         return None
     parts = [_count(value.get(f"{name}input_tokens")) for name in ("", "cache_read_", "cache_creation_")]
-    return Usage(sum(part or 0 for part in parts), parts[1])
+    total = sum(part or 0 for part in parts)
+    return Usage(total, parts[1]) if total else None
 
 
 def _count(value: Any) -> int | None:

@@ -21,6 +21,7 @@ class Ticket:
         plan: for the index; ``None`` in mode off.
         key, turn: for the ledger; ``None`` without a conversation.
         went_on: the turn has been sent before, and this is the client's copy of the reply that it goes on from.
+        counted: model and bytes of the prompt, to compare with the engine's count of tokens; ``None`` compares nothing.
         treated: what a treatment of a request without blocks wants done then.
     """
 
@@ -28,6 +29,7 @@ class Ticket:
     key: LedgerKey | None = None
     turn: Turn | None = None
     went_on: Said | None = None
+    counted: tuple[str, int] | None = None
     treated: Callable[[], None] | None = None
 
     @property

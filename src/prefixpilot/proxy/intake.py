@@ -33,8 +33,13 @@ def is_large(call: Call) -> bool:
 
 
 def api_near(path: bytes) -> Api | None:
-    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens."""
+    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens.
+
+    The messages of OpenAI's threads are none.
+    """
     plain = re.sub(rb"/+", b"/", unquote_to_bytes(path)).rstrip(b"/")
+    if b"/threads/" in plain:
+        return None
     for end in _COUNTS:
         plain = plain.removesuffix(end)
     near = (api for api in APIS for ending in api.paths if plain.endswith(ending.removeprefix(b"/v1")))

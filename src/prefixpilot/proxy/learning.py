@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from prefixpilot.core import Plan
 from prefixpilot.proxy.answer import AnswerObserver
+from prefixpilot.proxy.content import Usage
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
+from prefixpilot.proxy.windows import Windows
 
 
 class Learner:
     """Tells index, ledger and metrics what the engine has got."""
 
-    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt) -> None:
+    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt, windows: Windows) -> None:
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self.attempt = attempt
+        self._windows = windows
 
     def started(self, forward: Forward, answer: AnswerObserver) -> None:
         """The engine's first content is there: it holds the prompt."""
         ticket = forward.ticket
-        if forward.touched and answer.streaming:
-            self._metrics.ttft.labels(forward.mode).observe(monotonic() - forward.received)
         if ticket.plan is not None:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
@@ -37,7 +37,7 @@ class Learner:
         if ticket.treated is not None:
             self.attempt("learn", ticket.treated)
         if forward.report is not None and forward.report.plan is not None:
-            self._count(forward.report.plan)
+            self._metrics.count_plan(forward.report.plan)
 
     def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
         if went_on is not None:
@@ -47,12 +47,15 @@ class Learner:
 
     def finished(self, forward: Forward, answer: AnswerObserver) -> None:
         """The answer is complete."""
-        if forward.touched and answer.started:
-            self._metrics.count_usage(answer.usage, forward.mode)
-
-    def _count(self, plan: Plan) -> None:
-        self._metrics.predicted.inc(plan.predicted_cached_tokens or 0)
-        self._metrics.replaced.inc(sum(b.tokens for b in plan.blocks if b.location_annotation is not None))
+        if not answer.started:
+            return
+        ticket, usage = forward.ticket, answer.usage
+        if ticket.key is not None and ticket.turn is not None:
+            key, turn = ticket.key, ticket.turn
+            self.attempt("record", lambda: self._ledger.answered(key, turn))
+        if ticket.counted is not None and usage is not None and usage.prompt_tokens is not None:
+            self._windows.count(*ticket.counted, usage.prompt_tokens)
+        self._metrics.count_usage(answer.usage, forward.mode)
 
 
 class Observation:
@@ -69,6 +72,23 @@ class Observation:
         self._answer = answer
         self._broken = False
         self._told = False
+        self._first_content: float | None = None
+        self._settled = True
+
+    @property
+    def first_content(self) -> float | None:
+        """Monotonic seconds of the engine's first content; ``None`` before it, and if it was not seen."""
+        return self._first_content
+
+    @property
+    def usage(self) -> Usage | None:
+        """The engine's counts so far."""
+        return self._answer.usage
+
+    def unsettled(self) -> bool:
+        """Whether something was recorded since this was last asked."""
+        unsettled, self._settled = not self._settled, True
+        return unsettled
 
     @property
     def holds_last(self) -> bool:
@@ -82,6 +102,7 @@ class Observation:
     def finish(self) -> None:
         """The answer has come to its proper end."""
         self._watch(self._answer.finish)
+        self._settled = not self._told or self._forward.ticket.key is None
         self._learner.attempt("metrics", lambda: self._learner.finished(self._forward, self._answer))
 
     def _watch(self, action: Callable[[], None]) -> None:
@@ -90,4 +111,6 @@ class Observation:
         self._broken = isinstance(self._learner.attempt("observe", action), Failed)
         if self._answer.started and not self._told:
             self._told = True
+            self._first_content = monotonic()
+            self._settled = self._forward.ticket.key is None
             self._learner.attempt("learn", lambda: self._learner.started(self._forward, self._answer))

@@ -1,9 +1,13 @@
-"""What ``GET /metrics`` shows. One registry per app; nothing here is read back."""
+"""What ``GET /metrics`` and ``GET /stats`` show. One registry per app; labels are fixed, and no client can add one."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
+from prefixpilot.blocks import estimate_tokens
+from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.proxy.content import Usage
 
@@ -13,8 +17,30 @@ except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
 Outcome = Literal["planned", "passthrough", "client_error", "engine_error", "fallback"]
+CacheState = Literal["EXACT", "DEGRADED", "UNKNOWN"]
+"""Whether the engine's counts are of all answers, of some, or of none (invariant 10)."""
+
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("planned", "passthrough", "client_error", "engine_error", "fallback")
 _TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is held.
+
+    Attributes:
+        live_requests: in the index.
+        conversations, ledger_bytes: in the ledger; bytes are an upper estimate.
+        in_flight: requests under way.
+        plans: kept for ``/plans``.
+    """
+
+    live_requests: int
+    conversations: int
+    ledger_bytes: int
+    in_flight: int
+    plans: int
 
 
 class Metrics:
@@ -23,25 +49,48 @@ class Metrics:
     def __init__(self) -> None:
         r = self._registry = CollectorRegistry()
         self.requests = Counter("prefixpilot_requests", "Requests, by outcome", ["outcome"], registry=r)
+        self.refused = Counter("prefixpilot_refused", "Requests that we refused, by status", ["status"], registry=r)
         self.fail_opens = Counter("prefixpilot_fail_opens", "Errors of ours, by step", ["step"], registry=r)
         self.ttft = Histogram(
             "prefixpilot_ttft_seconds",
-            "From the whole request to the engine's first content, planned streaming requests",
-            ["mode"],
+            "From a request's head to the engine's first content, requests to one of the four APIs",
+            ["treated"],
             buckets=_TTFT_SECONDS,
             registry=r,
         )
+        self.seconds = Histogram(
+            "prefixpilot_request_seconds",
+            "From a request's head to the end of its answer",
+            ["treated"],
+            buckets=_TTFT_SECONDS,
+            registry=r,
+        )
+        self.planning = Histogram(
+            "prefixpilot_planning_seconds",
+            "From the whole request to what is sent to the engine: the latency that we add, holding included",
+            buckets=_OWN_SECONDS,
+            registry=r,
+        )
         self.prompt_tokens = Counter(
-            "prefixpilot_prompt_tokens", "Reported by the engine, planned requests", ["mode"], registry=r
+            "prefixpilot_prompt_tokens", "Reported by the engine, answers that were read", ["mode"], registry=r
         )
         self.cached_tokens = Counter(
-            "prefixpilot_cached_tokens", "Reported by the engine, planned requests", ["mode"], registry=r
+            "prefixpilot_cached_tokens", "Reported by the engine, answers that were read", ["mode"], registry=r
         )
-        self.cached_unknown = Counter(
-            "prefixpilot_cached_tokens_unknown",
-            "Planned answers in which the engine did not say how many tokens were cached",
+        self.known_prompt_tokens = Counter(
+            "prefixpilot_prompt_tokens_of_known",
+            "Prompt tokens of the answers in which the engine said how many were cached: the hit rate's denominator",
             ["mode"],
             registry=r,
+        )
+        self.cached_known = Counter(
+            "prefixpilot_cached_tokens_known",
+            "Answers in which the engine said how many tokens were cached",
+            ["mode"],
+            registry=r,
+        )
+        self.cached_unknown = Counter(
+            "prefixpilot_cached_tokens_unknown", "Answers in which it did not say so", ["mode"], registry=r
         )
         self.predicted = Counter(
             "prefixpilot_predicted_cached_tokens", "Predicted by the index, never measured", registry=r
@@ -49,6 +98,10 @@ class Metrics:
         self.replaced = Counter(
             "prefixpilot_replaced_tokens", "Of blocks that an annotation stood for, as the plan counts", registry=r
         )
+        self.annotation_tokens = Counter(
+            "prefixpilot_annotation_tokens", "Of the annotations sent, estimated: what they cost", registry=r
+        )
+        self.annotations = Counter("prefixpilot_annotations", "Annotations sent, by kind", ["kind"], registry=r)
         self.held = Counter("prefixpilot_held_requests", "Planned as one batch by the admission window", registry=r)
         self.ambiguous = Counter(
             "prefixpilot_ambiguous_restorations", "Histories that fit several recorded branches", registry=r
@@ -61,20 +114,115 @@ class Metrics:
         self.unrecorded = Counter(
             "prefixpilot_unrecorded_turns", "Turns that the ledger had no room for, or no parent", registry=r
         )
+        self.gone = Counter(
+            "prefixpilot_gone_conversations", "Requests of a conversation whose turns are not held any more", registry=r
+        )
+        self.overflows = Counter(
+            "prefixpilot_window_overflows", "Requests whose earlier turns were cut down to fit the window", registry=r
+        )
+        self.unsaved = Counter("prefixpilot_unsaved_turns", "Changes that could not be written to disk", registry=r)
+        self.lost = Counter(
+            "prefixpilot_lost_conversations", "Conversations on disk that expired, or made room for others", registry=r
+        )
+        self.ledger_bytes = Gauge("prefixpilot_ledger_bytes", "Of conversations in memory, estimated", registry=r)
+        self.stored_conversations = Gauge("prefixpilot_stored_conversations", "Conversations on disk", registry=r)
+        self.stored_bytes = Gauge("prefixpilot_stored_bytes", "In use in the file of conversations", registry=r)
         self.live_requests = Gauge("prefixpilot_index_live_requests", "Requests in the index", registry=r)
         self.conversations = Gauge("prefixpilot_conversations", "Conversations in the ledger", registry=r)
+        self.in_flight = Gauge("prefixpilot_in_flight", "Requests under way", registry=r)
         for outcome in _OUTCOMES:
             self.requests.labels(outcome)
+        for kind in ("order", "location"):
+            self.annotations.labels(kind)
 
     def count_usage(self, usage: Usage | None, mode: str) -> None:
-        """Count what the engine reported of one planned answer."""
-        if usage is not None and usage.prompt_tokens is not None:
-            self.prompt_tokens.labels(mode).inc(usage.prompt_tokens)
-        if usage is not None and usage.cached_tokens is not None:
-            self.cached_tokens.labels(mode).inc(usage.cached_tokens)
-        else:
+        """Count what the engine reported of one answer that was read."""
+        prompt, cached = (None, None) if usage is None else (usage.prompt_tokens, usage.cached_tokens)
+        if prompt is not None:
+            self.prompt_tokens.labels(mode).inc(prompt)
+        if cached is None:
             self.cached_unknown.labels(mode).inc()
+            return
+        self.cached_tokens.labels(mode).inc(cached)
+        self.cached_known.labels(mode).inc()
+        self.known_prompt_tokens.labels(mode).inc(prompt or 0)
+
+    def count_plan(self, plan: Plan) -> None:
+        """Count a plan that the engine has."""
+        located = [block for block in plan.blocks if block.location_annotation is not None]
+        self.predicted.inc(plan.predicted_cached_tokens or 0)
+        self.replaced.inc(sum(block.tokens for block in located))
+        self.annotations.labels("location").inc(len(located))
+        self.annotations.labels("order").inc(plan.order_annotation is not None)
+        texts = [block.location_annotation for block in located] + [plan.order_annotation]
+        self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
+
+    def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
+        """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
+        label = "yes" if treated else "no"
+        self.seconds.labels(label).observe(seconds)
+        if ttft is not None:
+            self.ttft.labels(label).observe(ttft)
+
+    def set_sizes(self, sizes: Sizes) -> None:
+        """Show how much is held."""
+        self.live_requests.set(sizes.live_requests)
+        self.in_flight.set(sizes.in_flight)
 
     def text(self) -> bytes:
         """The exposition format, version 0.0.4."""
         return generate_latest(self._registry)
+
+    def stats(self) -> dict[str, Any]:
+        """The counts as JSON: requests, tokens, the measured hit rate and whether it is of all answers."""
+        sums = self._sums()
+        known, unknown = sums["cached_tokens_known"], sums["cached_tokens_unknown"]
+        return {
+            "requests": self._by_label("prefixpilot_requests", "outcome"),
+            "fail_opens": self._by_label("prefixpilot_fail_opens", "step"),
+            "annotations": self._by_label("prefixpilot_annotations", "kind"),
+            "cache": {
+                "state": cache_state(known, unknown),
+                "answers_known": known,
+                "answers_unknown": unknown,
+                "prompt_tokens": sums["prompt_tokens"] if known or unknown else None,
+                "cached_tokens": sums["cached_tokens"] if known else None,
+                "hit_rate": _ratio(sums["cached_tokens"], sums["prompt_tokens_of_known"]),
+                "predicted_cached_tokens": sums["predicted_cached_tokens"],
+                "replaced_tokens": sums["replaced_tokens"],
+                "annotation_tokens": sums["annotation_tokens"],
+            },
+            "conversations": {
+                name: sums[name] for name in ("ambiguous_restorations", "unmatched_histories", "unrecorded_turns")
+            },
+        }
+
+    def _sums(self) -> Mapping[str, int]:
+        """Each counter over all its labels, by its name without our prefix."""
+        return {
+            family.name.removeprefix("prefixpilot_"): int(
+                sum(s.value for s in family.samples if s.name.endswith("_total"))
+            )
+            for family in self._registry.collect()
+            if family.type == "counter"
+        }
+
+    def _by_label(self, name: str, label: str) -> dict[str, int]:
+        families = (family for family in self._registry.collect() if family.name == name)
+        samples = (s for family in families for s in family.samples if s.name.endswith("_total"))
+        return {sample.labels[label]: int(sample.value) for sample in samples}
+
+
+def cache_state(known: int, unknown: int) -> CacheState:
+    """Of how many answers the engine's counts are known.
+
+    >>> cache_state(3, 0), cache_state(3, 1), cache_state(0, 4)
+    ('EXACT', 'DEGRADED', 'UNKNOWN')
+    """
+    if not known:
+        return "UNKNOWN"
+    return "DEGRADED" if unknown else "EXACT"
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None

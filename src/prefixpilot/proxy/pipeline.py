@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
-from prefixpilot.core import Plan
+from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts import render_blocks
@@ -26,18 +26,20 @@ from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
-from prefixpilot.proxy.call import Call, Options, RefusedError, may_carry_blocks, read_options
+from prefixpilot.proxy.call import Call, Options, RefusedError, credential_of, may_carry_blocks, read_options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
-from prefixpilot.proxy.memory.records import NOTHING_RESTORED, Restoration
+from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.planning import TurnPlanner
 from prefixpilot.proxy.reading import BodyReader
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
-from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.settings import MODES, ProxySettings
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
 from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, plain
+from prefixpilot.proxy.windows import Windows
+from prefixpilot.proxy.wire import headers as h
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -60,6 +62,7 @@ class Pipeline:
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
+        windows: Windows | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self._settings = settings
@@ -71,9 +74,10 @@ class Pipeline:
         self._observer = observer
         self._treat = treat
         self._new_id = new_id
-        self._turns = TurnPlanner(settings.tenant, pilot, ledger, metrics, render, self.attempt)
+        windows = Windows(settings.store.context_window) if windows is None else windows
+        self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
         self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows)
-        self._learner = Learner(pilot, ledger, metrics, self.attempt)
+        self._learner = Learner(pilot, ledger, metrics, self.attempt, windows)
 
     def prepare(self, call: Call) -> Forward:
         """What to send.
@@ -82,6 +86,20 @@ class Pipeline:
             RefusedError: 400 for a client's mistake; 500 if even the plain rendering failed.
         """
         return self.complete(self.draft(call))
+
+    def key(self, call: Call) -> LedgerKey | None:
+        """Of the conversation that a request names; ``None`` if it names none, or its headers cannot be used."""
+        if h.get(call.headers, h.CONVERSATION) is None:
+            return None
+        try:
+            return self._turns.key(read_options(call, self._settings.mode, str))
+        except InvalidRequestError:
+            return None
+
+    def keys(self, headers: h.RawHeaders, tenant: TenantId, conversations: Sequence[str]) -> list[LedgerKey]:
+        """Of conversations of the tenant who sends these headers, in all modes."""
+        credential = credential_of(headers)
+        return [LedgerKey(tenant, credential, conversation, mode) for conversation in conversations for mode in MODES]
 
     def draft(self, call: Call) -> Draft | Forward:
         """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
@@ -151,7 +169,7 @@ class Pipeline:
         if isinstance(planned, Failed):
             planned = plain(asked, past)
         if not planned.text and not past.restored.texts and FIELD not in asked.body:
-            told = past.restored.unmatched or past.restored.ambiguous
+            told = past.restored.told
             header = self._header(self._report(draft, past, planned, failed)) if told else None
             return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
@@ -178,6 +196,8 @@ class Pipeline:
             None if failed is None else str(failed),
             past.restored.unmatched,
             self._turns.will_be_recorded(draft.asked, past, planned),
+            past.restored.gone,
+            past.restored.dropped,
         )
 
     def _header(self, report: PlanReport) -> bytes | None:

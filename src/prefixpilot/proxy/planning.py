@@ -11,6 +11,7 @@ from prefixpilot.proxy.forward import Ticket
 from prefixpilot.proxy.memory.history import History
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.window import fitted
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
 from prefixpilot.proxy.turns import (
@@ -18,6 +19,7 @@ from prefixpilot.proxy.turns import (
     Draft,
     Past,
     Planned,
+    PromptSize,
     brought_by,
     given,
     labels_of_sent,
@@ -25,6 +27,7 @@ from prefixpilot.proxy.turns import (
     same_again,
     turn_of,
 )
+from prefixpilot.proxy.windows import Windows
 
 
 class TurnPlanner:
@@ -32,25 +35,25 @@ class TurnPlanner:
 
     def __init__(
         self,
-        tenant: str,
         pilot: Planner,
         ledger: Ledger,
         metrics: Metrics,
         render: Callable[[Plan], str],
         attempt: Attempt,
+        windows: Windows,
     ) -> None:
-        self._tenant = tenant
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self._render = render
         self._attempt = attempt
+        self._windows = windows
 
     def key(self, options: Options) -> LedgerKey | None:
         """Of the request's conversation; ``None`` if it names none."""
         if options.conversation is None:
             return None
-        return LedgerKey(self._tenant, options.credential, options.conversation, options.mode)
+        return LedgerKey(options.tenant, options.credential, options.conversation, options.mode)
 
     def knows(self, options: Options) -> bool:
         """Whether the request's conversation has recorded turns."""
@@ -69,12 +72,20 @@ class TurnPlanner:
             self._metrics.ambiguous.inc()
         elif isinstance(past, Past) and past.restored.unmatched:
             self._metrics.unmatched.inc()
+        if isinstance(past, Past) and past.restored.gone:
+            self._metrics.gone.inc()
         return past
 
     def _restore(self, key: LedgerKey, asked: BlocksRequest) -> Past:
         history = History.of(asked.prompt)
         restored = self._ledger.restore(key, history, with_newest=asked.in_tool_loop, brought=brought_by(asked))
-        return Past(key, history, restored)
+        size = PromptSize.of(asked, self._windows)
+        if size is None or size.window_bytes is None or not restored.turns:
+            return Past(key, history, restored, size=size)
+        cut = fitted(restored, size.own_bytes, size.window_bytes, asked.newest_user)
+        if cut is not restored:
+            self._metrics.overflows.inc()
+        return Past(key, history, cut, size=size)
 
     def batchable(self, draft: Draft) -> Request | None:
         """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
@@ -82,7 +93,7 @@ class TurnPlanner:
         alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
         if draft.options.mode == "off" or alone:
             return None
-        request = self._attempt("plan", lambda: request_of(asked, draft.options, self._tenant))
+        request = self._attempt("plan", lambda: request_of(asked, draft.options))
         if isinstance(request, Failed) or (isinstance(past, Past) and asked.newest_user in past.restored.turns):
             return None
         return request
@@ -95,7 +106,8 @@ class TurnPlanner:
         """
         sent = past.restored.turns.get(asked.newest_user)
         if sent is not None and past.history is not None:
-            went_on = Ticket(None, past.key, sent, past.history.reply_to(asked.newest_user))
+            said = past.history.reply_to(asked.newest_user)
+            went_on = Ticket(None, past.key, sent, said, counted=past.counted(""))
             return Planned("", labels_of_sent(asked.blocks, past.restored.labels), ticket=went_on)
         return self._attempt("plan", lambda: self._turn(asked, options, past, plan))
 
@@ -104,14 +116,16 @@ class TurnPlanner:
         if retried is not None:
             return same_again(retried, asked.blocks, options, past.key)
         if not asked.blocks:
-            return Planned("", (), ticket=Ticket(key=past.key, turn=turn_of(asked, past, "", (), past.restored.record)))
+            turn = turn_of(asked, past, "", (), past.restored.record)
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, counted=past.counted("")))
         record = past.restored.record
         if plan is None:
-            request = request_of(asked, options, self._tenant)
+            request = request_of(asked, options)
             plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
         text = self._render(plan)
         turn = turn_of(asked, past, text, plan.labels, record.after(plan), plan)
-        return Planned(text, plan.labels, plan, Ticket(plan if options.mode == "on" else None, past.key, turn))
+        learnt = plan if options.mode == "on" else None
+        return Planned(text, plan.labels, plan, Ticket(learnt, past.key, turn, counted=past.counted(text)))
 
     def _retried(self, asked: BlocksRequest, past: Past) -> Turn | None:
         if past.key is None or past.history is None:

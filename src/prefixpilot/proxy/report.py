@@ -30,6 +30,8 @@ class PlanReport:
         unmatched: earlier user messages of a known conversation that are in no recorded turn: edited, or cut.
         recorded: this turn will be sent again as it was; ``None`` if the request stands alone.
         fallback: step and kind of an error of ours, if there was one.
+        gone: the conversation was recorded once, and its turns are not held any more.
+        overflow: earlier turns that are sent as the client has them, because the window has no room for their blocks.
     """
 
     request_id: RequestId
@@ -42,6 +44,8 @@ class PlanReport:
     fallback: str | None
     unmatched: int = 0
     recorded: bool | None = None
+    gone: bool = False
+    overflow: int = 0
 
     @property
     def replaced(self) -> int:
@@ -64,6 +68,8 @@ class PlanReport:
             "ambiguous": self.ambiguous,
             "unmatched": self.unmatched,
             "recorded": self.recorded,
+            "gone": self.gone,
+            "overflow": self.overflow,
         }
         return summary if self.fallback is None else {**summary, "fallback": self.fallback}
 
@@ -117,6 +123,13 @@ class RecentPlans:
         while self._reports and (len(self._reports) > self._max or self._size > self._max_bytes):
             _, oldest = self._reports.popitem(last=False)
             self._size -= _size(oldest)
+
+    def clear(self) -> int:
+        """Forget all; returns how many there were."""
+        gone = len(self._reports)
+        self._reports.clear()
+        self._size = 0
+        return gone
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.proxy.app import ProxyApp, create_app
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.wire.client import ClientProtocol
+from prefixpilot.proxy.wire.client import client_protocol
 
 try:
     import uvicorn
@@ -130,7 +130,8 @@ def _server(app: ProxyApp) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=ClientProtocol,
+            http=client_protocol(app.settings.receive_timeout),
+            h11_max_incomplete_event_size=app.settings.max_header_bytes,
             ws="none",
             lifespan="on",
             log_config=None,

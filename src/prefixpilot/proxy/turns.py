@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.apis.base import digest
 from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import ContextBlock, Plan, Request, TenantId
+from prefixpilot.core import ContextBlock, Plan, Request
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import JsonText
 from prefixpilot.prompts.blocks import FIELD, plain_text
@@ -27,7 +27,44 @@ from prefixpilot.proxy.memory.records import (
     Turn,
     without_texts,
 )
+from prefixpilot.proxy.memory.window import spans_of, text_bytes
 from prefixpilot.proxy.steps import Failed
+from prefixpilot.proxy.windows import Windows
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """What a prompt takes of the engine's window, without the texts of earlier turns.
+
+    Attributes:
+        model: that is asked.
+        client_bytes: of the client's own text.
+        own_bytes: of that and of the blocks that come with it.
+        window_bytes: that a prompt may have.
+    """
+
+    model: str
+    client_bytes: int
+    own_bytes: int
+    window_bytes: int | None
+
+    @classmethod
+    def of(cls, asked: BlocksRequest, windows: Windows) -> PromptSize | None:
+        """``None`` where the window is not known. O(bytes)."""
+        model = asked.body.get("model")
+        model = model if isinstance(model, str) else ""
+        window_bytes = windows.bytes(model, _answer_tokens(asked.body))
+        if window_bytes is None:
+            return None
+        client = sum(text_bytes(segment.text) for segment in asked.prompt.segments())
+        blocks = sum(text_bytes(block.text or "") + text_bytes(block.title or "") for block in asked.blocks)
+        return cls(model, client, client + blocks, window_bytes)
+
+
+def _answer_tokens(body: Mapping[str, Any]) -> int:
+    """Tokens that the client wants to leave for the answer."""
+    asked = (body.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+    return next((value for value in asked if type(value) is int and value > 0), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +74,7 @@ class Past:
     Attributes:
         key: ``None`` if the request stands alone.
         history: ``None`` with ``key``, and if the ledger failed.
+        size: of the prompt, where the engine's window is known.
         unseen: earlier turns are kept by the server (Responses), with their blocks: nothing is known of them here.
     """
 
@@ -44,6 +82,14 @@ class Past:
     history: History | None = None
     restored: Restoration = NOTHING_RESTORED
     unseen: bool = False
+    size: PromptSize | None = None
+
+    def counted(self, text: str) -> tuple[str, int] | None:
+        """Model and bytes of the prompt that has ``text`` in front of its newest user message; ``None``: not known."""
+        if self.size is None:
+            return None
+        restored = sum(text_bytes(turn.text) for turn in self.restored.turns.values())
+        return self.size.model, self.size.client_bytes + restored + text_bytes(text)
 
 
 ALONE: Final = Past()
@@ -95,12 +141,12 @@ def brought_by(asked: BlocksRequest) -> Brought | None:
     return Brought(given(asked), tuple(map(_block_key, asked.blocks)))
 
 
-def request_of(asked: BlocksRequest, options: Options, tenant: str) -> Request:
+def request_of(asked: BlocksRequest, options: Options) -> Request:
     """What a planner is asked."""
     return Request(
         asked.blocks,
         options.request_id,
-        tenant=TenantId(tenant),
+        tenant=options.tenant,
         scope=asked.scope(),
         constraints=asked.constraints,
     )
@@ -161,6 +207,8 @@ def turn_of(
         dict(zip(map(_block_key, asked.blocks), labels, strict=True)),
         record,
         None if plan is None else without_texts(plan),
+        spans=() if plan is None else spans_of(plan, text),
+        dropped=past.restored.dropped if past.restored.deepest is None else 0,
     )
 
 

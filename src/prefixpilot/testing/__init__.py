@@ -6,6 +6,7 @@
 
 from prefixpilot.testing.faults import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond
 from prefixpilot.testing.simulated_engine import ReceivedRequest, SimulatedEngine
+from prefixpilot.testing.wires import SimulatedCall, SimulatedReply
 
 __all__ = [
     "BreakOff",
@@ -15,5 +16,7 @@ __all__ = [
     "Garbage",
     "ReceivedRequest",
     "Respond",
+    "SimulatedCall",
     "SimulatedEngine",
+    "SimulatedReply",
 ]

@@ -1,10 +1,10 @@
-"""The chat API as the simulated engine speaks it: prompt, tokens, answers and stream events. Pure functions."""
+"""What the simulated engine reads: prompt, tokens and settings of a request. Pure functions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ class BadChatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What the engine reads of a chat body.
+    """What the engine reads of a body.
 
     Attributes:
         prompt: the templated prompt.
@@ -41,10 +41,15 @@ def read_chat(body: Mapping[str, Any]) -> Chat:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadChatError("messages: must be a non-empty list")
-    options = body.get("stream_options")
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    return chat_of(body, template(messages, body.get("tools")), limit)
+
+
+def chat_of(body: Mapping[str, Any], prompt: str, limit: Any) -> Chat:
+    """A request of any API, whose prompt and bound have been read."""
+    options = body.get("stream_options")
     return Chat(
-        prompt=template(messages, body.get("tools")),
+        prompt=prompt,
         scope=json.dumps([body.get(key) for key in ("model", "lora", "cache_salt")]),
         model=str(body.get("model", "simulated")),
         stream=body.get("stream") is True,
@@ -108,49 +113,3 @@ def error_body(message: str, kind: str = "invalid_request_error") -> bytes:
 def event(payload: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + json.dumps(payload).encode() + b"\n\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The engine's answer to a chat, in every form the API knows.
-
-    Attributes:
-        pieces: its tokens.
-        finish: ``stop``, or ``length`` if the chat's bound cut it.
-        used: its ``usage``.
-    """
-
-    chat: Chat
-    completion_id: str
-    pieces: tuple[str, ...]
-    finish: str
-    used: Mapping[str, Any]
-
-    def completion(self) -> bytes:
-        """The body of a plain answer."""
-        message = {"role": "assistant", "content": "".join(self.pieces)}
-        choice = {"index": 0, "message": message, "finish_reason": self.finish}
-        return json.dumps({**self._frame("chat.completion"), "choices": [choice], "usage": self.used}).encode()
-
-    def chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        """One event of a streamed answer."""
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return event({**self._frame("chat.completion.chunk"), "choices": [choice]})
-
-    def stream_end(self) -> Iterator[bytes]:
-        """What follows the last content chunk; the usage, without choices, only if the chat asks for it."""
-        yield self.chunk({}, self.finish)
-        if self.chat.include_usage:
-            yield event({**self._frame("chat.completion.chunk"), "choices": [], "usage": self.used})
-        yield DONE
-
-    def _frame(self, kind: str) -> dict[str, Any]:
-        return {"id": self.completion_id, "object": kind, "created": 0, "model": self.chat.model}
-
-
-def answer(chat: Chat, completion_id: str, text: str, prompt_tokens: int, cached_tokens: int) -> Answer:
-    """The answer that says ``text``, cut to the chat's ``max_tokens``."""
-    pieces = tokenize(text)
-    kept = tuple(pieces[: chat.max_tokens])
-    finish = "stop" if len(kept) == len(pieces) else "length"
-    return Answer(chat, completion_id, kept, finish, usage(prompt_tokens, cached_tokens, len(kept)))

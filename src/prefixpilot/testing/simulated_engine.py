@@ -1,4 +1,4 @@
-"""An OpenAI-compatible engine without a model: real HTTP on loopback, a modelled prefix cache, settable faults."""
+"""An engine without a model, OpenAI- and Anthropic-compatible: real HTTP, a modelled prefix cache, settable faults."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ from typing import Any, TypeAlias
 from prefixpilot.errors import EngineError
 from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
 from prefixpilot.testing import chat_wire
-from prefixpilot.testing.chat_wire import Answer, BadChatError, Chat
+from prefixpilot.testing.chat_wire import BadChatError, Chat
 from prefixpilot.testing.faults import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond
 from prefixpilot.testing.loopback import LoopbackServer, Receive, Scope, Send
+from prefixpilot.testing.messages_wire import MessagesWire
+from prefixpilot.testing.openai_wire import ChatWire, CompletionsWire
+from prefixpilot.testing.responses_wire import ResponsesWire
+from prefixpilot.testing.wires import Said, SimulatedReply, Wire, error_event, say
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
 AnswerFault: TypeAlias = Respond | BreakOff | ErrorEvent
 CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
+WIRES: Mapping[str, Wire] = {
+    **dict.fromkeys(CHAT_PATHS, ChatWire()),
+    "/v1/completions": CompletionsWire(),
+    "/v1/responses": ResponsesWire(),
+    "/v1/messages": MessagesWire(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,8 @@ def default_reply(body: Mapping[str, Any]) -> str:
 
 
 class SimulatedEngine:
-    """Chat completions (streaming and not), ``/v1/models`` and ``/health``; any other request is echoed as JSON.
+    """Chat Completions, Completions, Responses, Messages (streaming and not), ``/v1/models`` and ``/health``; any other
+    request is echoed as JSON.
 
     The prompt is ``chat_wire.template``'s, tokenized as ``chat_wire.tokenize`` states; its prefix cache is a model
     (``cache``), and at least one token of a prompt is always computed, as in real engines. Prefill is one request at a
@@ -65,12 +76,13 @@ class SimulatedEngine:
 
     Attributes, which may be set at any time and hold for the requests that come after:
         fault: how to misbehave; ``None``: not at all.
-        reply: the answer's text, from the chat body.
+        reply: the answer's text, or more than a text, from the request's body.
         delay_s: seconds before the first byte of any answer.
         chunk_delay_s: seconds before each content chunk of a stream.
         hang_up_after_answer: close each connection once its answer is complete, without saying so in the headers;
             llama.cpp does so after every stream, so a client that reuses the connection fails.
         prefill_tokens_per_s: speed of computing prompt tokens that are not cached; ``None``: at once.
+        context_window: tokens that it says it takes (``max_model_len`` of its model); ``None``: it does not say.
 
     Args:
         cache: the model of its KV cache; an unbounded radix cache if ``None``.
@@ -82,7 +94,7 @@ class SimulatedEngine:
         *,
         cache: PrefixCache | None = None,
         model: str = "simulated",
-        reply: Callable[[Mapping[str, Any]], str] = default_reply,
+        reply: Callable[[Mapping[str, Any]], str | SimulatedReply] = default_reply,
         fault: Fault | None = None,
         delay_s: float = 0.0,
         chunk_delay_s: float = 0.0,
@@ -97,6 +109,7 @@ class SimulatedEngine:
         self.chunk_delay_s = chunk_delay_s
         self.hang_up_after_answer = False
         self.prefill_tokens_per_s = prefill_tokens_per_s
+        self.context_window: int | None = None
         self._server = LoopbackServer(self._serve, timeout_s)
         self._url: str | None = None
         self._changed = threading.Condition()
@@ -193,8 +206,8 @@ class SimulatedEngine:
         if isinstance(fault, Respond):
             headers = [(k.encode(), v.encode()) for k, v in fault.headers]
             await _respond(send, fault.status, fault.body, [(b"content-type", fault.content_type.encode()), *headers])
-        elif request.path in CHAT_PATHS and request.method == "POST":
-            await self._chat(request, send, fault)
+        elif request.path in WIRES and request.method == "POST":
+            await self._model(WIRES[request.path], request, send, fault)
         elif request.path == "/health":
             await _respond(send, 200, b'{"status": "ok"}', [JSON_TYPE])
         elif request.path in ("/v1/models", "/models"):
@@ -203,7 +216,9 @@ class SimulatedEngine:
             await _respond(send, 200, _echo(request), [JSON_TYPE])
 
     def _models(self) -> bytes:
-        model = {"id": self.model, "object": "model", "created": 0, "owned_by": "prefixpilot"}
+        model: dict[str, Any] = {"id": self.model, "object": "model", "created": 0, "owned_by": "prefixpilot"}
+        if self.context_window is not None:
+            model["max_model_len"] = self.context_window
         return json.dumps({"object": "list", "data": [model]}).encode()
 
     async def _hang_up(self, scope: Scope, receive: Receive, fault: CloseConnection | Garbage) -> None:
@@ -214,21 +229,23 @@ class SimulatedEngine:
         transport.close()
         await _client_gone(receive)
 
-    async def _chat(self, request: ReceivedRequest, send: Send, fault: BreakOff | ErrorEvent | None) -> None:
+    async def _model(
+        self, wire: Wire, request: ReceivedRequest, send: Send, fault: BreakOff | ErrorEvent | None
+    ) -> None:
         try:
             body = request.json()
-            chat = chat_wire.read_chat(body if isinstance(body, Mapping) else {})
+            chat = wire.read(body if isinstance(body, Mapping) else {})
         except (BadChatError, ValueError) as error:
-            await _respond(send, 400, chat_wire.error_body(str(error)), [JSON_TYPE])
+            await _respond(send, 400, wire.error_body(str(error)), [JSON_TYPE])
             return
         cached, total = await self._compute(chat)
-        answer = chat_wire.answer(chat, f"chatcmpl-{request.number}", self.reply(body), total, cached)
+        said = say(chat, request.number, self.reply(body), total, cached)
         if chat.stream:
-            await self._stream(send, answer, fault)
+            await self._stream(send, wire, said, fault)
         elif isinstance(fault, ErrorEvent):
-            await _respond(send, 500, json.dumps({"error": fault.error}).encode(), [JSON_TYPE])
+            await _respond(send, 500, json.dumps(wire.error(fault.error)).encode(), [JSON_TYPE])
         else:
-            await _respond(send, 200, answer.completion(), [JSON_TYPE], fault)
+            await _respond(send, 200, wire.whole(said), [JSON_TYPE], fault)
 
     async def _compute(self, chat: Chat) -> tuple[int, int]:
         """Prefill: tokens taken from the cache, tokens of the prompt."""
@@ -240,18 +257,19 @@ class SimulatedEngine:
                 await asyncio.sleep((access.total_tokens - cached) / self.prefill_tokens_per_s)
         return cached, access.total_tokens
 
-    async def _stream(self, send: Send, answer: Answer, fault: BreakOff | ErrorEvent | None) -> None:
+    async def _stream(self, send: Send, wire: Wire, said: Said, fault: BreakOff | ErrorEvent | None) -> None:
         await _begin(send, 200, [(b"content-type", b"text/event-stream")])
-        await _body(send, answer.chunk({"role": "assistant", "content": ""}))
-        for piece in answer.pieces if fault is None else answer.pieces[: fault.after_chunks]:
+        for event in wire.begin(said):
+            await _body(send, event)
+        for piece in said.pieces if fault is None else said.pieces[: fault.after_chunks]:
             await asyncio.sleep(self.chunk_delay_s)
-            await _body(send, answer.chunk({"content": piece}))
+            await _body(send, wire.piece(said, piece))
         if isinstance(fault, BreakOff):
             return  # uvicorn closes the connection of an answer that has no end
         if isinstance(fault, ErrorEvent):
-            await _body(send, chat_wire.event({"error": fault.error}), more=False)
+            await _body(send, error_event(wire.error(fault.error)), more=False)
             return
-        for event in answer.stream_end():
+        for event in wire.end(said):
             await _body(send, event)
         await _body(send, b"", more=False)
 

@@ -26,7 +26,7 @@ def decide(
         brought: the blocks that come with the request, if the candidates are turns of its newest user message.
     """
     index = {chain: i for i, chain in history.chains.items()}
-    paths = _not_contradicted([turn.path() for turn in candidates], index, history, list(others))
+    paths = _not_contradicted([turn.path() for turn in _newest_forms(candidates)], index, history, list(others))
     paths = _distinct(_by_replies(paths, index, history))
     if brought is not None:
         best = _by_blocks(paths, brought)
@@ -34,6 +34,17 @@ def decide(
     if len({frozenset(_keys(path)) for path in paths}) == 1:
         return Restoration.of(_latest(paths), index, ambiguous=False, assumed=len(paths) > 1)
     return Restoration.of(_shared(paths), index, ambiguous=True, assumed=False)
+
+
+def _newest_forms(candidates: Sequence[Turn]) -> list[Turn]:
+    """One turn, the one sent last, of those that are forms of the same: as it was first sent, and as it was sent again
+    when the window had overflowed. O(1) if the window never has."""
+    if all(turn.stem is None for turn in candidates):
+        return list(candidates)
+    by_stem: dict[bytes, Turn] = {}
+    for turn in sorted(candidates, key=lambda turn: turn.last_sent):
+        by_stem[turn.stem or turn.identity] = turn
+    return list(by_stem.values())
 
 
 def _not_contradicted(

@@ -61,13 +61,20 @@ def _is_assistant(message: Message) -> bool:
 
 
 def _identity(api: str, message: Message) -> Any:
-    """The message without cache marks. With one, Anthropic's clients write a text as a list of one part; without, as a
-    string: both are the same message."""
-    value = unmarked(message.value)
-    if api == "messages" and isinstance(value, dict):
-        content = value.get("content")
-        if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-            part = content[0]
-            if set(part) == {"type", "text"} and part["type"] == "text":
-                value["content"] = part["text"]
+    """The message without cache marks, and in the longest of the forms in which an API lets it be written.
+
+    A client of Responses has its first question as a string, and later as an item; one of Messages has a text as a list
+    of one part while a cache mark stands on it, and as a string before and after.
+    """
+    value = message.value
+    if api == "responses" and isinstance(value, str):
+        value = {"role": "user", "content": value}
+    value = unmarked(value)
+    if api == "chat" or not isinstance(value, dict):
+        return value
+    if value.get("type") == "message":
+        del value["type"]
+    if isinstance(value.get("content"), str):
+        kind = "input_text" if api == "responses" else "text"
+        value["content"] = [{"type": kind, "text": value["content"]}]
     return value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import ContextBlock, Plan
@@ -21,8 +22,16 @@ _LABEL_BYTES: Final = 256
 _RECORDED_LABEL_BYTES: Final = 112
 """An entry of a dict: its strings are those of the turns."""
 _BLOCK_BYTES: Final = 384
+_SPAN_BYTES: Final = 192
 
 BlockKey = bytes
+
+
+class Span(NamedTuple):
+    """Where a paragraph stands in a turn's text, in characters; the end is not part of it."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,22 @@ class LedgerKey:
     credential: str
     conversation: str
     mode: Mode
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone."""
+        hashed = hashlib.blake2b(digest_size=16)
+        for part in (self.tenant, self.credential, self.conversation, self.mode):
+            encoded = part.encode("utf-8", "surrogatepass")
+            hashed.update(len(encoded).to_bytes(8, "big") + encoded)
+        return hashed.digest()
+
+
+@dataclass(eq=False, slots=True)
+class Lineage:
+    """Shared by the turns of one conversation, so that one under way learns that its past was deleted."""
+
+    deleted: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +77,11 @@ class Turn:
         replies: what the engine answered; several after retries.
         forgot_replies: it answered more often than is kept.
         last_sent: when it last stood in a prompt that the engine answered, in the ledger's count of such prompts.
+        spans: the paragraph of each block of ``plan``, in its order; empty if that is not known.
+        dropped: earlier user messages whose turns did not fit the engine's window any more when this turn, the first
+            that was kept of its branch, was sent.
+        stem: identity of the turn that this one was made from when the window overflowed; ``None`` of all others.
+        lineage: of its conversation.
     """
 
     chain: Chain
@@ -65,6 +95,28 @@ class Turn:
     replies: deque[Reply] = field(default_factory=lambda: deque(maxlen=MAX_REPLIES))
     forgot_replies: bool = False
     last_sent: int = 0
+    spans: tuple[Span, ...] = ()
+    dropped: int = 0
+    stem: bytes | None = None
+    lineage: Lineage = field(default_factory=Lineage)
+    _identity: bytes | None = None
+
+    @property
+    def identity(self) -> bytes:
+        """16 bytes over what was sent up to this turn: equal for equal branches, in every process. O(bytes) once."""
+        if self._identity is None:
+            parent = b""
+            for turn in self.path():
+                parent = turn._identity = turn._identity or turn._linked_to(parent)
+        assert self._identity is not None
+        return self._identity
+
+    def _linked_to(self, parent: bytes) -> bytes:
+        own = hashlib.blake2b(self.text.encode("utf-8", "surrogatepass"), digest_size=16)
+        linked = hashlib.blake2b(digest_size=16)
+        for part in (parent, self.chain, self.given, own.digest(), b"%d" % self.dropped):
+            linked.update(len(part).to_bytes(8, "big") + part)
+        return linked.digest()
 
     def path(self) -> list[Turn]:
         """This turn and its ancestors, oldest first. O(turns)."""
@@ -82,7 +134,7 @@ class Turn:
         size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
             size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
-            size += sys.getsizeof(self.plan.order_annotation)
+            size += sys.getsizeof(self.plan.order_annotation) + len(self.spans) * _SPAN_BYTES
         return size
 
     def add_reply(self, answer: Reply) -> None:
@@ -128,17 +180,28 @@ class Restoration:
         assumed: several branches of the same blocks fit; the one sent last is restored.
         unmatched: earlier user messages behind the restored ones, in a conversation that is known: what was sent for
             them, if anything was, is not restored.
+        gone: the conversation was recorded once, and its turns are not held any more.
+        dropped: earlier user messages that are sent as the client has them, because the window has no room for what
+            stood in front of them.
     """
 
     turns: Mapping[int, Turn] = field(default_factory=dict)
     ambiguous: bool = False
     assumed: bool = False
     unmatched: int = 0
+    gone: bool = False
+    dropped: int = 0
 
     @classmethod
     def of(cls, path: Iterable[Turn], index: Mapping[Chain, int], ambiguous: bool, assumed: bool) -> Restoration:
         """The turns of a path, each at its message."""
-        return cls({index[turn.chain]: turn for turn in path}, ambiguous, assumed)
+        turns = {index[turn.chain]: turn for turn in path}
+        return cls(turns, ambiguous, assumed, dropped=sum(turn.dropped for turn in turns.values()))
+
+    @property
+    def told(self) -> bool:
+        """Whether there is something that the client has to know even if nothing is put into its request."""
+        return self.ambiguous or self.gone or self.unmatched > 0 or self.dropped > 0
 
     @property
     def deepest(self) -> Turn | None:
@@ -162,3 +225,4 @@ class Restoration:
 
 
 NOTHING_RESTORED: Final = Restoration()
+GONE: Final = Restoration(gone=True)

@@ -65,6 +65,19 @@ class Reply:
             reply._add(place, call)
         return reply
 
+    def dump(self) -> list[Any]:
+        """It as a JSON value. The answer may grow meanwhile, in another thread: what is there by now is taken."""
+        calls = [[index, *call] for index, call in self._calls.copy().items()]
+        return [self._text, self._cut, calls, self._calls_cut, self._room, self._one_of_many]
+
+    @classmethod
+    def load(cls, value: list[Any]) -> Reply:
+        """What :meth:`dump` gave."""
+        reply = cls()
+        reply._text, reply._cut, calls, reply._calls_cut, reply._room, reply._one_of_many = value
+        reply._calls = {index: fields for index, *fields in calls}
+        return reply
+
     def add(self, text: str) -> None:
         """Append what the engine sent."""
         if not self._cut:

@@ -1,8 +1,12 @@
-"""What uvicorn keeps from an app, and a transparent proxy needs: the request target as sent, and the reason phrase."""
+"""What uvicorn keeps from an app, and a transparent proxy needs: the request target as sent, and the reason phrase.
+
+And what it leaves open: a head that is too long is told so, and one that does not come to its end has a bound in time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Final
 
 from prefixpilot.errors import MissingExtraError
@@ -24,14 +28,24 @@ class ClientWire(h11.Connection):
     Attributes:
         target: of the request that is being answered, as sent.
         reason: phrase of the answer that comes next; ``None``: the usual one of its status.
+        max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
+        too_long: the client sent a head longer than the bound.
     """
 
     target: bytes = b""
     reason: bytes | None = None
+    max_head: int | None = None
+    too_long: bool = False
 
     def next_event(self) -> Any:
         """As h11, and note the target."""
-        event = super().next_event()
+        try:
+            event = super().next_event()
+            if isinstance(event, h11.Request) and self.max_head is not None and _head_bytes(event) > self.max_head:
+                raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
+        except h11.RemoteProtocolError as error:
+            self.too_long = error.error_status_hint == 431
+            raise
         if isinstance(event, h11.Request):
             self.target = event.target
         return event
@@ -47,7 +61,13 @@ class ClientWire(h11.Connection):
 
 
 class ClientProtocol(H11Protocol):
-    """Uvicorn's protocol over a :class:`ClientWire`, that the app finds in its scope."""
+    """Uvicorn's protocol over a :class:`ClientWire`, that the app finds in its scope.
+
+    Attributes:
+        head_timeout: seconds from the first byte of a head, or from the connection, to the head's end.
+    """
+
+    head_timeout: float = 60.0
 
     def __init__(
         self,
@@ -57,13 +77,78 @@ class ClientProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        wire = self.conn = ClientWire(h11.SERVER, **_limit(config))
+        wire = self._wire = self.conn = ClientWire(h11.SERVER, **_limit(config))
+        wire.max_head = config.h11_max_incomplete_event_size
+        self._head_timer: asyncio.TimerHandle | None = None
         app = self.app
 
         async def with_wire(scope: Any, receive: Any, send: Any) -> None:
             await app({**scope, WIRE: wire}, receive, send)
 
         self.app = with_wire
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn, and wait for the first head no longer than the bound."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn; a head that has begun and not ended has the bound, too."""
+        super().data_received(data)
+        waiting = self.conn.their_state is h11.IDLE
+        if not waiting:
+            self._stop_timer()
+        elif self._head_timer is None and self.conn.trailing_data[0]:
+            self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+            return
+        if self.conn.trailing_data[0]:
+            self._refuse(408, "the request's head did not come to its end in time", "request_timeout")
+        else:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or has too long a head, in the APIs' error shape, and close."""
+        if self._wire.too_long:
+            self._refuse(431, "the request's headers are longer than this proxy takes", "headers_too_large")
+        else:
+            self._refuse(400, msg, "invalid_http")
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+        body = json.dumps({"error": error}).encode("ascii")
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def client_protocol(head_timeout: float) -> type[ClientProtocol]:
+    """The protocol, with that bound."""
+    return type("ClientProtocol", (ClientProtocol,), {"head_timeout": head_timeout})
+
+
+def _head_bytes(request: h11.Request) -> int:
+    """As sent, but for white space: the request line, and each header with its colon, space and line end."""
+    line = len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + 4 for name, value in request.headers) + 2
 
 
 def _limit(config: uvicorn.Config) -> dict[str, int]:

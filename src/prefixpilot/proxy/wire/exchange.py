@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from prefixpilot.proxy.wire.client import WIRE, ClientWire
@@ -28,6 +28,10 @@ class BodyTooLargeError(Exception):
     """The request's body is longer than its bound."""
 
 
+class SlowClientError(Exception):
+    """The client stopped sending before the end of its request's body."""
+
+
 class Exchange:
     """A request and the answer to it.
 
@@ -36,16 +40,26 @@ class Exchange:
         target: raw path and query, also where the client sent a whole URL; what else it sent is left as it is.
         path: raw, still percent-encoded, without the query.
         headers: raw, in order, names in lower case.
+        peer: address of the connection's other end; ``None`` if it has none.
         started: the answer's head has been sent.
+        status: of that head; 0 before it.
+        slow: the client stopped sending.
+
+    Args:
+        receive_timeout: seconds in which the client may send nothing of a body; ``None`` for no bound.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, receive_timeout: float | None = None) -> None:
         self.method: str = scope["method"]
         self._wire: ClientWire | None = scope.get(WIRE)
         self.target = _origin_form(self._wire.target if self._wire else _target(scope))
         self.path = self.target.partition(b"?")[0]
         self.headers = framed_once(list(scope["headers"]))
+        self.peer: str | None = scope["client"][0] if scope.get("client") else None
         self.started = False
+        self.status = 0
+        self.slow = False
+        self._receive_timeout = receive_timeout
         self._framed_twice = len(self.headers) < len(scope["headers"])
         self._receive = receive
         self._send = send
@@ -58,10 +72,10 @@ class Exchange:
         return b"content-length" in names or b"transfer-encoding" in names
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """The request's body as it comes. Raises ClientGoneError."""
+        """The request's body as it comes. Raises ClientGoneError, SlowClientError."""
         more = True
         while more:
-            message = await self._receive()
+            message = await self._next_message()
             if message["type"] == "http.disconnect":
                 self._body_read.set()
                 raise ClientGoneError
@@ -70,15 +84,25 @@ class Exchange:
                 yield message["body"]
         self._body_read.set()
 
+    async def _next_message(self) -> Message:
+        try:
+            async with asyncio.timeout(self._receive_timeout) as bound:
+                return await self._receive()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            self.slow = True
+            raise SlowClientError from None
+
     async def read(self, max_bytes: int) -> bytes:
-        """The whole body. Raises ClientGoneError, BodyTooLargeError."""
+        """The whole body. Raises ClientGoneError, SlowClientError, BodyTooLargeError."""
         body, rest = await self.read_up_to(max_bytes)
         if rest is not None:
             raise BodyTooLargeError
         return body
 
     async def read_up_to(self, max_bytes: int) -> tuple[bytes, AsyncIterator[bytes] | None]:
-        """The body, or as much of it as passes the bound, and what then is still to come. Raises ClientGoneError."""
+        """The body, or as much of it as passes the bound, and what then is still to come. Raises as ``read``."""
         body = bytearray()
         stream = self.stream()
         async for data in stream:
@@ -109,6 +133,7 @@ class Exchange:
     async def start(self, status: int, headers: RawHeaders, reason: bytes | None = None) -> None:
         """Send the head of the answer. No request may follow one whose length was given in two ways (RFC 9112, 6.3)."""
         self.started = True
+        self.status = status
         if self._framed_twice:
             headers = [*headers, (b"connection", b"close")]
         if self._wire is not None:
@@ -119,10 +144,21 @@ class Exchange:
         """Send a piece of the answer's body; waits while the client is slow."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def respond(self, status: int, body: bytes, content_type: tuple[bytes, bytes] = JSON) -> None:
-        """Send a whole answer of ours."""
-        await self.start(status, [content_type, (b"content-length", str(len(body)).encode())])
+    async def respond(
+        self,
+        status: int,
+        body: bytes,
+        content_type: tuple[bytes, bytes] = JSON,
+        more: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """Send a whole answer of ours, with ``more`` headers."""
+        await self.start(status, [content_type, (b"content-length", str(len(body)).encode()), *more])
         await self.write(body, more=False)
+
+    async def empty(self, status: int) -> None:
+        """Send a whole answer of ours that has no body."""
+        await self.start(status, [])
+        await self.write(b"", more=False)
 
 
 def _target(scope: Scope) -> bytes:

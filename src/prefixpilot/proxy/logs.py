@@ -1,0 +1,142 @@
+"""What the proxy writes to stderr: one line a record, for people or for machines.
+
+Neither keys nor text of prompts get there: headers, queries and bodies are never logged, and of an unexpected error the
+kind and the place in our code are shown, its message only with ``details``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import traceback
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+from prefixpilot.proxy.settings import LogSettings
+
+PACKAGE: Final = "prefixpilot"
+CLOSE_S: Final = 1.0
+ACCESS: Final = "prefixpilot.access"
+FIELDS: Final = "fields"
+"""Name of the attribute of a log record that holds its figures: ``log.info("...", extra={FIELDS: {...}})``."""
+
+request_id: ContextVar[str | None] = ContextVar("prefixpilot_request_id", default=None)
+"""Id of the request that is being worked on; every line that is logged meanwhile has it."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, in ASCII: ``time``, ``level``, ``logger``, ``message``, the request's id and figures."""
+
+    def __init__(self, *, details: bool = False) -> None:
+        super().__init__()
+        self._details = details
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if (current := request_id.get()) is not None:
+            line["request_id"] = current
+        line |= getattr(record, FIELDS, {})
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = exception_text(record.exc_info[1], details=self._details)
+        return json.dumps(line)
+
+
+class TextFormatter(logging.Formatter):
+    """``time level message key=value ...``; control characters are escaped, so that a record is one line."""
+
+    def __init__(self, *, details: bool = False) -> None:
+        super().__init__()
+        self._details = details
+
+    def format(self, record: logging.LogRecord) -> str:
+        figures = dict(getattr(record, FIELDS, {}))
+        if (current := request_id.get()) is not None:
+            figures.setdefault("request_id", current)
+        words = [_time(record), record.levelname, record.getMessage()]
+        words += [f"{key}={_shown(value)}" for key, value in figures.items()]
+        text = " ".join(words)
+        if record.exc_info and record.exc_info[1] is not None:
+            text += " | " + exception_text(record.exc_info[1], details=self._details)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def exception_text(error: BaseException, *, details: bool) -> str:
+    """Kind of an error and where it was raised, innermost last; with its messages only if ``details``.
+
+    >>> exception_text(ValueError("the client's text"), details=False)
+    'ValueError'
+    """
+    if details:
+        return "".join(traceback.format_exception(error)).strip()
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    return " < ".join([type(error).__name__, *reversed(places)])
+
+
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread of its own, so that a reader who stops reading holds nothing up. Close it at the end.
+
+    Lines are made where they are logged; at most ``max_lines`` wait. What comes then is left out, and told how much.
+    """
+
+    def __init__(self, stream: TextIO, max_lines: int = 10_000) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(max_lines)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._write, name="prefixpilot-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._left_out += 1
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            left_out, self._left_out = self._left_out, 0
+            if left_out:
+                text = f"{left_out} lines were left out: nobody read them in time"
+                line = f"{line}\n{self.format(logging.LogRecord(PACKAGE, logging.WARNING, '', 0, text, None, None))}"
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # nobody is there to be told
+                return
+
+    def close(self) -> None:
+        """Write what waits, for at most twice ``CLOSE_S`` seconds."""
+        with suppress(queue.Full):
+            self._lines.put(None, timeout=CLOSE_S)
+        self._thread.join(CLOSE_S)
+        super().close()
+
+
+def configure_logs(settings: LogSettings, handler: logging.Handler) -> None:
+    """Send what this package logs to ``handler`` and nowhere else. For commands; an app sets up its own."""
+    formatter = JsonFormatter if settings.format == "json" else TextFormatter
+    handler.setFormatter(formatter(details=settings.details))
+    logger = logging.getLogger(PACKAGE)
+    for before in list(logger.handlers):
+        logger.removeHandler(before)
+    logger.addHandler(handler)
+    logger.setLevel(settings.level.upper())
+    logger.propagate = False
+    logging.getLogger(ACCESS).setLevel(logging.NOTSET if settings.access else logging.CRITICAL)

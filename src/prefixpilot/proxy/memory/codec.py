@@ -1,0 +1,185 @@
+"""Turns as they are kept: JSON, and texts that stand beside it because many turns share them. Pure.
+
+A turn's text is a sequence of pieces. The body of each block is a piece of its own, named by its content, so that it is
+kept once however many turns of whatever conversations show it; what stands between bodies is kept with the turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, written_label
+from prefixpilot.conversation import ConversationRecord
+from prefixpilot.core import BlockId, ContextBlock, Plan, PlannedBlock, RequestId, TenantId
+from prefixpilot.proxy.memory.records import MAX_REPLIES, Span, Turn
+from prefixpilot.proxy.memory.reply import Reply
+
+MIN_SHARED_CHARS: Final = 64
+"""Shorter texts are not worth a row of their own."""
+
+
+class Piece(NamedTuple):
+    """A part of a turn's text. ``shared``: it stands beside the turn, once for all that show it."""
+
+    text: str
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTurn:
+    """A turn as it is kept.
+
+    Attributes:
+        identity, parent: of the turn and its parent.
+        data: JSON of all that never changes, ``text`` left out.
+        replies: JSON of what does.
+        sent: in the ledger's count.
+        pieces: joined they are its text.
+    """
+
+    identity: bytes
+    parent: bytes | None
+    data: str
+    replies: str
+    sent: int
+    pieces: tuple[Piece, ...]
+
+
+def kept(turn: Turn) -> KeptTurn:
+    """A turn, to be kept. O(bytes of its text)."""
+    parent = None if turn.parent is None else turn.parent.identity
+    pieces = tuple(_pieces(turn))
+    return KeptTurn(turn.identity, parent, json.dumps(_data(turn)), replies_of(turn), turn.last_sent, pieces)
+
+
+def replies_of(turn: Turn) -> str:
+    """JSON of a turn's replies, as far as they are there."""
+    return json.dumps([turn.forgot_replies, [reply.dump() for reply in tuple(turn.replies)]])
+
+
+def read(kept: KeptTurn, parent: Turn | None) -> Turn:
+    """The turn that was kept. ``parent``: that of it, read before.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is none that :func:`kept` gave.
+    """
+    data = json.loads(kept.data)
+    forgot, replies = json.loads(kept.replies)
+    turn = Turn(
+        chain=bytes.fromhex(data["chain"]),
+        message=bytes.fromhex(data["message"]),
+        parent=parent,
+        text="".join(piece.text for piece in kept.pieces),
+        given=bytes.fromhex(data["given"]),
+        labels={bytes.fromhex(key): label for key, label in data["labels"]},
+        record=_record(data["record"], parent),
+        plan=_plan(data["plan"]),
+        replies=deque(map(Reply.load, replies), maxlen=MAX_REPLIES),
+        forgot_replies=forgot,
+        last_sent=kept.sent,
+        spans=tuple(Span(start, end) for start, end in data["spans"]),
+        dropped=data["dropped"],
+        stem=None if data["stem"] is None else bytes.fromhex(data["stem"]),
+    )
+    if turn.identity != kept.identity:
+        raise ValueError("a kept turn is not what its name says")
+    return turn
+
+
+def _pieces(turn: Turn) -> Iterator[Piece]:
+    at = 0
+    for start, end in _bodies(turn):
+        if end - start >= MIN_SHARED_CHARS:
+            yield Piece(turn.text[at:start], shared=False)
+            yield Piece(turn.text[start:end], shared=True)
+            at = end
+    rest = turn.text[at:]
+    yield Piece(rest, shared=not turn.spans and len(rest) >= MIN_SHARED_CHARS)
+
+
+def _bodies(turn: Turn) -> Iterator[Span]:
+    """Where blocks stand in full, their labels left out."""
+    if turn.plan is None:
+        return
+    for planned, span in zip(turn.plan.blocks, turn.spans, strict=False):
+        if planned.location_annotation is None:
+            yield Span(span.start + len(written_label(planned.label, turn.plan.templates)), span.end)
+
+
+def _data(turn: Turn) -> dict[str, Any]:
+    return {
+        "chain": turn.chain.hex(),
+        "message": turn.message.hex(),
+        "given": turn.given.hex(),
+        "labels": [[key.hex(), label] for key, label in turn.labels.items()],
+        "record": _record_data(turn),
+        "plan": None if turn.plan is None else _plan_data(turn.plan),
+        "spans": turn.spans,
+        "dropped": turn.dropped,
+        "stem": None if turn.stem is None else turn.stem.hex(),
+    }
+
+
+def _record_data(turn: Turn) -> dict[str, Any]:
+    """Only the labels that the parent's record does not have, if it has all others."""
+    record, before = turn.record, {} if turn.parent is None else turn.parent.record.labels
+    follows = all(record.labels.get(block) == label for block, label in before.items())
+    new = [[block, label] for block, label in record.labels.items() if not follows or block not in before]
+    return {
+        "turns": record.turns,
+        "labels": new,
+        "follows": follows,
+        "next": record.next_number,
+        "opener": record.opener,
+    }
+
+
+def _record(data: Mapping[str, Any], parent: Turn | None) -> ConversationRecord:
+    labels: dict[BlockId, str] = dict(parent.record.labels) if parent is not None and data["follows"] else {}
+    labels.update((block, label) for block, label in data["labels"])
+    return ConversationRecord(data["turns"], MappingProxyType(labels), data["next"], data["opener"])
+
+
+def _plan_data(plan: Plan) -> dict[str, Any]:
+    blocks = [[b.block_id, b.position, b.label, b.location_annotation, b.tokens] for b in plan.blocks]
+    fields = {name: getattr(plan, name) for name in _PLAN_FIELDS}
+    return {**fields, "blocks": blocks, "templates": _templates_data(plan.templates)}
+
+
+def _plan(data: dict[str, Any] | None) -> Plan | None:
+    if data is None:
+        return None
+    blocks = (
+        PlannedBlock(block, ContextBlock(id=block), position, label, annotation, tokens)
+        for block, position, label, annotation, tokens in data["blocks"]
+    )
+    fields = {name: _PLAN_FIELDS[name](data[name]) for name in _PLAN_FIELDS}
+    templates = DEFAULT_TEMPLATES if data["templates"] is None else Templates(**data["templates"])
+    return Plan(blocks=tuple(blocks), templates=templates, **fields)
+
+
+def _templates_data(templates: Templates) -> dict[str, str] | None:
+    return None if templates == DEFAULT_TEMPLATES else asdict(templates)
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+_PLAN_FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "request_id": RequestId,
+    "tenant": TenantId,
+    "scope": str,
+    "order_annotation": _as_is,
+    "prefix_len": int,
+    "predicted_cached_tokens": _as_is,
+    "turn": int,
+    "opener": _as_is,
+    "annotation_tokens": int,
+    "gain": _as_is,
+}

@@ -1,0 +1,303 @@
+"""Keeps what a ledger tells: one thread writes it to the store, many changes a commit; another one reads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import Any, Final, Protocol
+
+from prefixpilot.proxy.memory.database import StoreError
+from prefixpilot.proxy.memory.journal import Erased
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.store import Erase, Save, Store
+
+MAX_WAITING: Final = 4096
+"""Changes that wait to be written; past it further ones are not kept, and counted."""
+MAX_A_COMMIT: Final = 256
+SWEEP_S: Final = 60.0
+CLOSE_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Attempt(Protocol):
+    """Runs an action; what it returns, or something else if it raised (``Pipeline.attempt``)."""
+
+    def __call__(self, step: str, action: Callable[[], Any], /) -> Any: ...
+
+
+def bare(step: str, action: Callable[[], Any], /) -> Any:
+    """An attempt that lets errors pass."""
+    return action()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Changes that are committed together. ``done``: true once they are, false if that failed."""
+
+    changes: list[Save | Erase] = field(default_factory=list)
+    done: Future[bool] = field(default_factory=Future)
+    turns: set[tuple[bytes, int]] = field(default_factory=set)
+
+    def add(self, change: Save | Erase) -> None:
+        """Behind all others. A turn is saved as it is when it is written: one that waits already need not again."""
+        if isinstance(change, Erase):
+            self.turns.clear()
+        elif (change.key, id(change.turn)) in self.turns:
+            return
+        else:
+            self.turns.add((change.key, id(change.turn)))
+        self.changes.append(change)
+
+
+class StoreWriter:
+    """A journal on a store. No call waits for the disk but ``close``; thread-safe.
+
+    Errors of the disk are logged when they begin and when they end, and counted; meanwhile ``healthy`` is false, and
+    the ledger goes on in memory. A turn that could not be written is written with the next turn of its branch.
+
+    Args:
+        clock: unix seconds.
+        attempt: around each commit: the end of an error of ours.
+        on_unsaved: called with how many changes were not kept, in any thread.
+        on_lost: called with how many conversations had to go, in any thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time,
+        attempt: Attempt = bare,
+        on_unsaved: Callable[[int], object] = lambda count: None,
+        on_lost: Callable[[int], object] = lambda count: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._attempt = attempt
+        self._on_unsaved = on_unsaved
+        self._on_lost = on_lost
+        self._keys = store.keys()
+        self._gone = store.gone()
+        self._first_sent: int = store.last_sent()
+        self._size: int = store.database.size
+        self._healthy = True
+        self._closing = False
+        self._something = threading.Condition()
+        self._waiting: list[_Batch] = []
+        self._last: Future[bool] = _resolved(True)
+        self._reader = ThreadPoolExecutor(1, "prefixpilot-read")
+        self._thread = threading.Thread(target=self._run, name="prefixpilot-store", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        max_bytes: int,
+        max_turns: int,
+        ttl: float,
+        *,
+        clock: Callable[[], float] = time,
+        attempt: Attempt = bare,
+        on_unsaved: Callable[[int], object] = lambda count: None,
+        on_lost: Callable[[int], object] = lambda count: None,
+    ) -> StoreWriter:
+        """A writer of the store in a directory. Raises ConfigError as :meth:`Store.open`."""
+        store = Store.open(directory, max_bytes, max_turns, ttl)
+        return cls(store, clock=clock, attempt=attempt, on_unsaved=on_unsaved, on_lost=on_lost)
+
+    # -- the journal
+
+    def save(self, key: LedgerKey, turn: Turn, used: float) -> None:
+        """See :class:`~prefixpilot.proxy.memory.journal.Journal`."""
+        digest = key.digest
+        with self._something:
+            if self._put(Save(digest, turn, used)):
+                self._keys.add(digest)
+                self._gone.discard(digest)
+
+    def erase(self, key: LedgerKey) -> Erased:
+        """See :class:`~prefixpilot.proxy.memory.journal.Journal`."""
+        digest = key.digest
+        with self._something:
+            known = digest in self._keys
+            self._gone.discard(digest)
+            if not known:
+                return Erased(False, _resolved(True))
+            if not self._put(Erase(digest)):
+                return Erased(True, _resolved(False))
+            self._keys.discard(digest)
+            return Erased(True, self._last)
+
+    def erase_all(self) -> Erased:
+        """See :class:`~prefixpilot.proxy.memory.journal.Journal`. One commit, however many there are."""
+        with self._something:
+            known = sorted(self._keys)
+            self._gone.clear()
+            if not known:
+                return Erased(False, _resolved(True))
+            if self._closing:
+                return Erased(True, _resolved(False))
+            batch = _Batch()
+            batch.changes.extend(Erase(digest) for digest in known)
+            self._waiting.append(batch)
+            self._last = batch.done
+            self._keys.clear()
+            self._something.notify()
+            return Erased(True, batch.done)
+
+    def holds(self, key: LedgerKey) -> bool:
+        """Whether turns of this conversation are kept, or under way to it."""
+        return key.digest in self._keys
+
+    def lost(self, key: LedgerKey) -> bool:
+        """Whether turns of this conversation were kept, and had to go."""
+        return key.digest in self._gone
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last commit succeeded, and there is room for another change."""
+        return self._healthy
+
+    @property
+    def first_sent(self) -> int:
+        """The greatest count of sent prompts that was kept when this began."""
+        return self._first_sent
+
+    @property
+    def size(self) -> int:
+        """Bytes in use in the file, at the last commit."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    # -- waiting
+
+    async def settled(self, bound_s: float) -> bool:
+        """Wait until all that was saved before is committed. False if it failed, or took longer than that."""
+        return await _within(asyncio.wrap_future(self._last), bound_s)
+
+    def flush(self, bound_s: float) -> bool:
+        """The same for threads that may wait."""
+        try:
+            return self._last.result(bound_s)
+        except TimeoutError:
+            return False
+
+    def read(self, key: LedgerKey) -> list[Turn]:
+        """What is committed of a conversation. Waits for the disk. Raises StoreError: it cannot be read."""
+        return self._store.load(key.digest, self._clock())
+
+    async def load(self, key: LedgerKey, bound_s: float) -> list[Turn]:
+        """The turns that are kept of a conversation, what was saved before included.
+
+        Raises:
+            StoreError: they could not be read within ``bound_s`` seconds.
+        """
+        await self.settled(bound_s)
+        reading = self._reader.submit(self.read, key)
+        try:
+            async with asyncio.timeout(bound_s):
+                return await asyncio.wrap_future(reading)
+        except TimeoutError:
+            raise StoreError(f"a conversation was not read within {bound_s:g} s") from None
+
+    def close(self) -> None:
+        """Write what waits, and close the file. Waits at most ``CLOSE_S`` seconds for that."""
+        with self._something:
+            self._closing = True
+            self._something.notify()
+        self._thread.join(CLOSE_S)
+        self._reader.shutdown(wait=True, cancel_futures=True)
+        if not self._thread.is_alive():
+            self._store.close()
+
+    # -- the thread
+
+    def _put(self, change: Save | Erase) -> bool:
+        """Under the lock. Whether it waits to be written now."""
+        if self._closing or sum(len(batch.changes) for batch in self._waiting) >= MAX_WAITING:
+            if self._healthy:
+                log.error("conversations are kept in memory only: %d changes wait to be written", MAX_WAITING)
+            self._fail(1)
+            return False
+        if not self._waiting or len(self._waiting[-1].changes) >= MAX_A_COMMIT:
+            self._waiting.append(_Batch())
+            self._last = self._waiting[-1].done
+            self._something.notify()
+        self._waiting[-1].add(change)
+        return True
+
+    def _take(self) -> _Batch | None:
+        """The next batch; an empty one when it is time to sweep; ``None`` at the end."""
+        with self._something:
+            if not self._waiting and not self._closing:
+                self._something.wait(SWEEP_S)
+            if self._waiting:
+                return self._waiting.pop(0)
+            return None if self._closing else _Batch()
+
+    def _run(self) -> None:
+        while (batch := self._take()) is not None:
+            written = False
+            try:
+                written = self._attempt("store", partial(self._write, batch)) is True
+            finally:
+                if not written:
+                    self._fail(len(batch.changes))
+                    self._keys.update(change.key for change in batch.changes if isinstance(change, Erase))
+                batch.done.set_result(written)
+
+    def _write(self, batch: _Batch) -> bool:
+        try:
+            if batch.changes:
+                self._store.apply(batch.changes)
+            went = self._store.trim(self._clock())
+            if any(isinstance(change, Erase) for change in batch.changes):
+                self._store.database.empty_log()
+            self._size = self._store.database.size
+        except StoreError as error:
+            if self._healthy:
+                log.error("conversations are kept in memory only until the disk takes them again: %s", error)
+            return False
+        if went:
+            self._forget(went)
+        if not self._healthy:
+            self._healthy = True
+            log.warning("conversations are kept on disk again")
+        return True
+
+    def _forget(self, keys: list[bytes]) -> None:
+        with self._something:
+            waiting = {change.key for batch in self._waiting for change in batch.changes if isinstance(change, Save)}
+            lost = [key for key in keys if key not in waiting]
+            self._keys.difference_update(lost)
+            self._gone.update(lost)
+        self._on_lost(len(lost))
+
+    def _fail(self, count: int) -> None:
+        self._on_unsaved(count)
+        self._healthy = False
+
+
+async def _within(done: asyncio.Future[bool], bound_s: float) -> bool:
+    try:
+        async with asyncio.timeout(bound_s):
+            return await asyncio.shield(done)
+    except TimeoutError:
+        return False
+
+
+def _resolved(value: bool) -> Future[bool]:
+    future: Future[bool] = Future()
+    future.set_result(value)
+    return future
