@@ -5,20 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from .clients import Pointer
 
-Kind = Literal["evidence lost", "users mixed", "wrong pairing", "frozen prefix", "changed", "order", "refused"]
-KINDS: Final[tuple[Kind, ...]] = (
-    "evidence lost",
-    "users mixed",
-    "wrong pairing",
-    "frozen prefix",
-    "changed",
-    "order",
-    "refused",
-)
+Kind = Literal[
+    "evidence lost", "users mixed", "wrong pairing", "frozen prefix", "changed", "order", "unclear words", "refused"
+]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _PIECES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^"]+')
 
