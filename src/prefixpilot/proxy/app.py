@@ -35,6 +35,7 @@ from prefixpilot.proxy.intake import (
 )
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.report import RecentPlans
@@ -87,6 +88,7 @@ class ProxyApp:
         self._ledger = self._conversations.ledger
         self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
+        steps.setdefault("treat", OrdinaryTreat.of(settings.ordinary, self._planner, lock))
         self.pipeline = Pipeline(
             settings,
             self._planner,

@@ -80,6 +80,9 @@ class Options:
         credential: a hash of the headers that say who the client is.
         max_displacement: how far a block may be moved; ``None`` if the client does not say.
         tenant: see :class:`Call`.
+        recognise: names of the formats that are looked for in a request without blocks; ``None`` if the client does not
+            say.
+        dedupe: what stands twice in a request without blocks may become an annotation.
     """
 
     mode: Mode
@@ -88,6 +91,8 @@ class Options:
     credential: str
     max_displacement: int | None = None
     tenant: TenantId = DEFAULT_TENANT
+    recognise: tuple[str, ...] | None = None
+    dedupe: bool = True
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -110,8 +115,34 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
     credential = credential_of(call.headers)
-    moved = None if limit is None else int(limit)
-    return Options(known, conversation, RequestId(request_id), credential, moved, call.tenant)
+    return Options(
+        known,
+        conversation,
+        RequestId(request_id),
+        credential,
+        None if limit is None else int(limit),
+        call.tenant,
+        _recognise(call),
+        _dedupe(call),
+    )
+
+
+def _recognise(call: Call) -> tuple[str, ...] | None:
+    """``off``, ``all``, or names with commas between them."""
+    value = h.get(call.headers, h.RECOGNISE)
+    if value is None:
+        return None
+    names = tuple(name.strip().lower() for name in value.split(","))
+    if not all(re.fullmatch(r"[a-z0-9_.-]+", name) for name in names):
+        raise InvalidRequestError("X-PrefixPilot-Recognise", f"is {value!r}", "use off, all, or names of formats")
+    return () if names == ("off",) else names
+
+
+def _dedupe(call: Call) -> bool:
+    value = h.get(call.headers, h.DEDUPE)
+    if value is not None and value.strip().lower() not in ("on", "off"):
+        raise InvalidRequestError("X-PrefixPilot-Dedupe", f"is {value!r}", "use on or off")
+    return value is None or value.strip().lower() == "on"
 
 
 def check_request_id(options: Options) -> None:

@@ -14,6 +14,7 @@ from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.configuration.values import Secret
 from prefixpilot.proxy.memory.settings import StoreSettings
+from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 Mode = Literal["on", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -161,6 +162,7 @@ class ProxySettings:
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
         store: what is kept of conversations, where and for how long.
         admin, tenants, log, tracing: tables of settings.
+        ordinary: what is done to requests without blocks.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -200,6 +202,7 @@ class ProxySettings:
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    ordinary: OrdinarySettings = field(default_factory=OrdinarySettings)
 
     def __post_init__(self) -> None:
         self._check_engine()
