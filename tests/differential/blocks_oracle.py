@@ -105,11 +105,13 @@ class Memory:
     Attributes:
         fronts: of every chain of user and tool messages that ends in a user message, all fronts that it was sent with.
         paths: of every whole history that the engine has answered, reply included, the fronts of its user messages.
+        branches: the same by user and tool messages alone.
         doubt: an error of ours was injected, or the client changed what the engine said: less is promised.
     """
 
     fronts: dict[tuple[Entry, ...], dict[str, Front]] = field(default_factory=dict)
     paths: dict[tuple[Entry, ...], set[tuple[str, ...]]] = field(default_factory=dict)
+    branches: dict[tuple[Entry, ...], set[tuple[str, ...]]] = field(default_factory=dict)
     doubt: bool = False
 
 
@@ -307,6 +309,8 @@ class _Prompt:
                 raise Violation("frozen prefix", f"entry {entry} got a text that it never had")
         if memory is None:
             return 0
+        if self.told.get("ambiguous") and not memory.doubt and not self._has_branches(memory):
+            raise Violation("frozen prefix", "the client is told of branches that it never made")
         told_otherwise = self.told.get("ambiguous") or self.told.get("fallback") or memory.doubt
         for end in range(len(entries), 0, -1):
             path = memory.paths.get(entries[:end])
@@ -318,6 +322,11 @@ class _Prompt:
                 raise Violation("frozen prefix", f"the first {end} entries were sent as {path}, and now as {stands}")
             return sum(map(bool, stands)) if stands in path else 0
         return 0
+
+    def _has_branches(self, memory: Memory) -> bool:
+        entries = self.case.entries
+        users = (i for i, entry in enumerate(entries) if isinstance(entry, Asks))
+        return any(len(memory.branches.get(chain(entries, i), ())) > 1 for i in users)
 
 
 def chain(entries: Sequence[Entry], end: int) -> tuple[Entry, ...]:
@@ -336,3 +345,5 @@ def remember(case: Case, judged: Judged, says: Says) -> None:
         memory.fronts.setdefault(chain(entries, entry), {})[judged.fronts[entry]] = front
     stands = tuple(judged.fronts.get(i, "") for i in users)
     memory.paths.setdefault((*entries, says), set()).add(stands)
+    for count, i in enumerate(users, 1):
+        memory.branches.setdefault(chain(entries, i), set()).add(stands[:count])

@@ -225,6 +225,11 @@ class Talk:
         client.saved = [*client.saved[-3:], client.history]
         client.history, client.last = (), None
 
+    def paste(self, client: Client) -> None:
+        """A history that this client never sent, such as others begin with, too."""
+        client.saved = [*client.saved[-3:], client.history]
+        client.history, client.last = (Asks(OPENING), Says(self.rng.choice(REPLIES))), None
+
     # -- sending
 
     def request(
@@ -319,4 +324,5 @@ _STEPS: Final = (
     Talk.truncate,
     Talk.trim,
     Talk.begin_anew,
+    Talk.paste,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from prefixpilot import ContextPilot
 from prefixpilot.apis import API_OF_NAME
@@ -14,7 +16,10 @@ from prefixpilot.proxy.call import Call, RefusedError
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.turns import Draft
 
-from .clients import ApiName
+from tests.proxy.raw_engine import RawEngine, plain
+
+from .clients import PATHS, ApiName
+from .reading import Violation
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -109,3 +114,62 @@ def told(header: bytes | None) -> Mapping[str, Any] | None:
 def _call(request: Request) -> Call:
     headers = [(name.lower().encode(), value.encode()) for name, value in request.headers]
     return Call(headers, request.body, API_OF_NAME[request.api])
+
+
+class Wire:
+    """A proxy on loopback before an engine of raw sockets: what arrives is what stood on the wire, headers too.
+
+    Args:
+        engine: answers with what the request in hand says.
+    """
+
+    def __init__(self, proxy_url: str, engine: RawEngine) -> None:
+        self._netloc = urlsplit(proxy_url).netloc
+        self._engine = engine
+        self._answer: bytes | None = None
+        engine.answer = lambda request: self._said()
+
+    def _said(self) -> bytes:
+        if self._answer is None:
+            return plain(b"500 Internal Server Error", b'{"error": {"message": "no"}}', JSON)
+        return plain(b"200 OK", self._answer, JSON)
+
+    def send(self, request: Request) -> Arrived:
+        """Raises AssertionError if the client did not get the engine's own bytes."""
+        self._answer = request.answer
+        before = len(self._engine.requests)
+        connection = http.client.HTTPConnection(self._netloc, timeout=10)
+        try:
+            connection.request("POST", PATHS[request.api], request.body, dict(request.headers))
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        arrived = self._engine.requests[before:]
+        if not arrived:
+            return Arrived(b"", refused=response.status)
+        assert len(arrived) == 1
+        assert body == self._said().partition(b"\r\n\r\n")[2]
+        header = response.getheader("X-PrefixPilot-Plan")
+        pairs = [line.partition(b": ") for line in arrived[0].lines[1:]]
+        headers = tuple((name, value) for name, _, value in pairs)
+        check_headers(request, arrived[0].lines[0], headers)
+        return Arrived(arrived[0].body, told(None if header is None else header.encode()), headers=headers)
+
+    def send_together(self, requests: Sequence[Request]) -> list[Arrived]:
+        """One after the other: which of several answers is whose cannot be told by an engine that is one program."""
+        return [self.send(request) for request in requests]
+
+
+JSON: Final = b"content-type: application/json"
+
+
+def check_headers(request: Request, line: bytes, arrived: Sequence[tuple[bytes, bytes]]) -> None:
+    """Request line and headers are the client's, but for the length of the body, ``Host`` and a request id."""
+    if line != f"POST {PATHS[request.api]} HTTP/1.1".encode():
+        raise Violation("changed", f"the request line is {line!r}")
+    ours = (b"content-length", b"host", b"x-request-id", b"accept-encoding")
+    kept = [(name.lower(), value) for name, value in arrived if name.lower() not in ours]
+    given = [(name.lower().encode(), value.encode()) for name, value in request.headers]
+    if kept != given:
+        raise Violation("changed", f"the client's headers {given} arrived as {kept}")
