@@ -161,9 +161,7 @@ def _plain(documents: Sequence[Document], question: str) -> Layout:
 
 
 def _retriever(documents: Sequence[Document], question: str) -> Layout:
-    units = tuple(
-        Unit(f"Source: {{'source': '{d.name}', 'start_index': 0}}\nContent: ", d.text) for d in documents
-    )
+    units = tuple(Unit(f"Source: {{'source': '{d.name}', 'start_index': 0}}\nContent: ", d.text) for d in documents)
     return Layout("", units, "\n\n", "", movable=False)
 
 
@@ -231,9 +229,7 @@ APPLICATIONS: Final[tuple[Application, ...]] = (
     Application(
         "flowise",
         "system",
-        _numbered(
-            "<doc id='{n}'>", "</doc>", "\n", "You speak.\n------------\n", "\n------------\nBe brief.", first=0
-        ),
+        _numbered("<doc id='{n}'>", "</doc>", "\n", "You speak.\n------------\n", "\n------------\nBe brief.", first=0),
         rebuilt=True,
     ),
     Application(

@@ -1,4 +1,4 @@
-"""Random conversations with ``context_blocks``: several users at one proxy, each prompt judged as it reaches the engine."""
+"""Random conversations with ``context_blocks``: several users at one proxy, each prompt judged as it arrives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def texts_of(rng: Random, user: str, world: str) -> list[Block]:
     odd = [
         Block(f"[Doc 1]\n~{user}~ wrote this, not the proxy."),
         Block(f"Please refer to [Doc 1] above.\n\n[Doc 2]\nRule 1 of {world}"),
-        Block(f"```\n{world}\n```\n\n\u2028 \U0001f600 \\u0041 \"quoted\" ~{user}~"),
+        Block(f'```\n{world}\n```\n\n\u2028 \U0001f600 \\u0041 "quoted" ~{user}~'),
         Block(f"Rule 0 of {world}: the fee is 0 €, due in month 0.", title="Same text, with a title"),
     ]
     return [*shared, *own, *rng.sample(odd, 2)]
@@ -243,7 +243,7 @@ class Talk:
             text = client.style.dumps(self._with_blocks(body.value, blocks))
         answer = None if says is None else answer_of(client.api, says)
         request = Request(client.api, text.encode(), client.headers(), answer)
-        return request, Case(body, text, bare, entries, blocks, client.memory, client.user, client.mode)
+        return request, Case(body, text, bare, entries, blocks, client.memory, client.user, client.mode, self.strict)
 
     def _with_blocks(self, value: dict[str, Any], blocks: Sequence[Block]) -> dict[str, Any]:
         """The member stands anywhere; a block is a string or an object."""

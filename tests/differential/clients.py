@@ -78,7 +78,12 @@ class Style:
 
 
 STYLES: Final = (Style(), Style(separators=(",", ":")), Style(indent=2), Style(ascii=False))
-RAW_NUMBERS: Final = {"~raw 1~": "0.70", "~raw 2~": "1E2", "~raw 3~": "123456789012345678901234567890", "~raw 4~": "-0.0"}
+RAW_NUMBERS: Final = {
+    "~raw 1~": "0.70",
+    "~raw 2~": "1E2",
+    "~raw 3~": "123456789012345678901234567890",
+    "~raw 4~": "-0.0",
+}
 """Numbers that no parser writes back as they were."""
 
 
@@ -229,7 +234,9 @@ def _messages(body: Body, entries: Sequence[Entry], system: str) -> None:
             _user_parts(body, i, entry, messages, after_result=i > 0 and isinstance(entries[i - 1], Result))
 
 
-def _user_parts(body: Body, i: int, entry: Asks | Result, messages: list[dict[str, Any]], *, after_result: bool) -> None:
+def _user_parts(
+    body: Body, i: int, entry: Asks | Result, messages: list[dict[str, Any]], *, after_result: bool
+) -> None:
     """Results, and a question behind them, stand in one message."""
     if not after_result:
         at: Pointer = ("messages", len(messages))
@@ -290,7 +297,7 @@ def extras(rng: Random, api: ApiName) -> dict[str, Any]:
         "stream": rng.random() < 0.3,
         "temperature": "~raw 1~",
         "top_p": "~raw 2~",
-        "x_vendor": {"a": ["~raw 3~", None, True], "ü": "\u2028 \\ / \"", "n": "~raw 4~"},
+        "x_vendor": {"a": ["~raw 3~", None, True], "ü": '\u2028 \\ / "', "n": "~raw 4~"},
         "user": "someone",
         "metadata": {"k": "v"},
     }

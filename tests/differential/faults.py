@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from threading import RLock
 from typing import Any, Final
 
-from prefixpilot import ContextPilot, Plan
+from prefixpilot import ContextPilot
 from prefixpilot.jsontext import JsonText
 from prefixpilot.prompts import render_blocks
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.memory.ledger import Ledger
+from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
+from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.report import plan_header
 
 PLANNER_STEPS: Final = ("propose", "as_given", "propose_batch", "learn")
@@ -56,13 +59,17 @@ class Faults:
                 faults.perhaps("feed")
                 super().feed(data)
 
+        planner = Faulty(ContextPilot(), PLANNER_STEPS, self)
+        treat = OrdinaryTreat.of(OrdinarySettings(), planner, RLock())
+        assert treat is not None
         return {
             "parse": self.before("parse", parse_request),
             "render": self.before("render", render_blocks),
             "place": self.before("place", JsonText.edited),
             "describe": self.before("describe", plan_header),
             "observer": Observer,
-            "planner": Faulty(ContextPilot(), PLANNER_STEPS, self),
+            "planner": planner,
+            "treat": self.before("treat", treat),
             "ledger": Faulty(Ledger(10_000, 512, 1 << 26), LEDGER_STEPS, self),
         }
 
@@ -81,6 +88,3 @@ class Faulty:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
         return self._faults.before(name, found) if name in self._steps else found
-
-
-__all__ = ["Faults", "Faulty", "InjectedError", "Plan"]

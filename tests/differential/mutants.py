@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from random import Random
 from threading import RLock
 from typing import Any, Final, Literal, NamedTuple
 
 from prefixpilot import ContextPilot, Plan
-from prefixpilot.core import PlannedRequest
+from prefixpilot.core import DEFAULT_TENANT, PlannedRequest
 from prefixpilot.jsontext import Edit, JsonText, SetText
 from prefixpilot.prompts import render_blocks
 from prefixpilot.proxy.memory.forms import FormsLedger, Sender, Sent
@@ -47,9 +46,9 @@ class OneForAll(Ledger):
     """A ledger without credentials in its keys."""
 
     def restore(
-        self, key: LedgerKey, history: History, *, with_newest: bool = False, brought: Brought | None = None, **more: Any
+        self, key: LedgerKey, history: History, *, with_newest: bool, brought: Brought | None = None
     ) -> Restoration:
-        return super().restore(_anyones(key), history, with_newest=with_newest, brought=brought, **more)
+        return super().restore(_anyones(key), history, with_newest=with_newest, brought=brought)
 
     def find_retry(self, key: LedgerKey, chain: bytes, parent: Turn | None, given: bytes) -> Turn | None:
         return super().find_retry(_anyones(key), chain, parent, given)
@@ -135,8 +134,6 @@ class Amnesiac(FormsLedger):
 def _treat(ledger: type[FormsLedger]) -> OrdinaryTreat:
     settings = OrdinarySettings()
     recognition = Recognition.of(settings, RLock())
-    from prefixpilot.core import DEFAULT_TENANT
-
     recognise = recognition.recognise(DEFAULT_TENANT, None)
     forms = ledger(settings.max_forms, settings.max_forms_bytes)
     return OrdinaryTreat(Ordinary(settings, ContextPilot(), forms, recognise), recognition)
@@ -175,11 +172,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "bodies are written anew": Mutant("blocks", lambda: {"place": written_anew}, frozenset({"changed"})),
     "an unknown field is dropped": Mutant("ordinary", lambda: {"place": without_a_field}, frozenset({"changed"})),
-    "stale forms": Mutant("ordinary", lambda: {"treat": _treat(Trusting)}, frozenset({"evidence lost", "unclear words"})),
+    "stale forms": Mutant(
+        "ordinary", lambda: {"treat": _treat(Trusting)}, frozenset({"evidence lost", "unclear words"})
+    ),
     "forms are forgotten": Mutant("ordinary", lambda: {"treat": _treat(Amnesiac)}, frozenset({"frozen prefix"})),
 }
-
-
-def random_of(seed: int, number: int) -> Random:
-    """Of one conversation: the same whatever ran before it."""
-    return Random(f"{seed}/{number}")

@@ -164,7 +164,7 @@ class _Prompt:
         rows: list[Standing] = []
         before = len(self.standing)
         for unit, notes in met:
-            text = layout.decoded(unit.body)
+            text = layout.decoded(unit.body) if unit in layout.units else unit.body
             for note in notes:
                 self._check(note, layout)
             self.standing.append(Standing(text, f"{layout.heading}\0{unit.before}\0{unit.behind}", None, not notes))
@@ -185,7 +185,7 @@ class _Prompt:
 
     def _taken_apart(self, layout: Layout, ours: str) -> Sequence[Met]:
         """Every unit once, whole or with annotations; every character of the frame."""
-        if layout.repeats and len(layout.units) and (whole := _note(ours, layout.text, layout)) is not None:
+        if layout.repeats and len(layout.units) and (whole := _note(ours, layout.text)) is not None:
             return [Met(Unit("", layout.text), (whole,))]
         tail = layout.tail
         if not ours.startswith(layout.head) or not ours.endswith(tail):
@@ -256,9 +256,7 @@ def _named(label: str, around: str) -> bool:
     return re.search(rf"(?<![\w/.-]){re.escape(label)}(?!\w)", around) is not None
 
 
-def _units(
-    text: str, start: int, left: tuple[Unit, ...], layout: Layout
-) -> Iterator[tuple[tuple[Met, ...], str]]:
+def _units(text: str, start: int, left: tuple[Unit, ...], layout: Layout) -> Iterator[tuple[tuple[Met, ...], str]]:
     """All ways to read the units; the words of an order annotation, if one stands behind them."""
     if not left:
         ranking = RANKING.fullmatch(text, start)
@@ -303,21 +301,20 @@ def _ends(text: str, start: int, stop: str) -> Iterator[int]:
         end = text.find(stop, end + 1)
 
 
-def _note(ours: str, theirs: str, layout: Layout) -> Note | None:
+def _note(ours: str, theirs: str) -> Note | None:
     """One annotation in the place of all of a text."""
-    try:
-        words = layout.decoded(ours)
-    except ValueError:
-        return None
-    same = SAME.fullmatch(words) if words.count(OPENING) == 1 else None
-    return None if same is None else Note(same[1], layout.decoded(theirs) if layout.escaped else theirs, whole=True)
+    same = SAME.fullmatch(ours) if ours.count(OPENING) == 1 else None
+    return None if same is None else Note(same[1], theirs, whole=True)
 
 
 def _notes(ours: str, theirs: str, layout: Layout) -> tuple[Note, ...]:
     """The annotations with which a body was sent; none if it cannot be read so."""
     if OPENING not in ours:
         return ()
-    whole = _note(ours, theirs, layout)
+    try:
+        whole = _note(layout.decoded(ours), layout.decoded(theirs))
+    except ValueError:
+        return ()  # no text of JSON: this is not where it ends
     return (whole,) if whole is not None else _runs(ours, theirs)
 
 

@@ -140,7 +140,10 @@ class Traffic:
             arguments, found = f'{{"path": "{path}"}}', [Document(path, client.files[path])]
         elif name == "read_many":
             paths = self.rng.sample(sorted(client.files), 2)
-            arguments, found = f'{{"paths": ["{paths[0]}", "{paths[1]}"]}}', [Document(p, client.files[p]) for p in paths]
+            arguments, found = (
+                f'{{"paths": ["{paths[0]}", "{paths[1]}"]}}',
+                [Document(p, client.files[p]) for p in paths],
+            )
         else:
             arguments, found = '{"query": "fee"}', self._found(client) or client.pool[:1]
         layout = TOOLS[name](found, "fee")
@@ -197,7 +200,11 @@ class Traffic:
             i = found[0]
             result = client.history[i]
             assert isinstance(result, Result)
-            client.history = (*client.history[:i], result._replace(text="(old output left out)"), *client.history[i + 1 :])
+            client.history = (
+                *client.history[:i],
+                result._replace(text="(old output left out)"),
+                *client.history[i + 1 :],
+            )
             self.seen["elided"] += 1
 
     def trim(self, client: Client) -> None:

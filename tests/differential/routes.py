@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from tests.proxy.raw_engine import RawEngine, plain
+
 from prefixpilot import ContextPilot
 from prefixpilot.apis import API_OF_NAME
 from prefixpilot.proxy import ProxySettings
@@ -15,8 +17,6 @@ from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.proxy.call import Call, RefusedError
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.turns import Draft
-
-from tests.proxy.raw_engine import RawEngine, plain
 
 from .clients import PATHS, ApiName
 from .reading import Violation
@@ -145,7 +145,7 @@ class Wire:
             body = response.read()
         finally:
             connection.close()
-        arrived = self._engine.requests[before:]
+        arrived = [request for request in self._engine.requests[before:] if request.lines[0].startswith(b"POST")]
         if not arrived:
             return Arrived(b"", refused=response.status)
         assert len(arrived) == 1

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.proxy.raw_engine import RawEngine
 
 from prefixpilot.proxy import ProxySettings, serve_in_thread
-from tests.proxy.raw_engine import RawEngine
 
 from .faults import Faults
 from .mutants import MUTANTS
