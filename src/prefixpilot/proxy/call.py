@@ -16,11 +16,13 @@ from prefixpilot.apis import CHAT, Api
 from prefixpilot.core import DEFAULT_TENANT, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
 from prefixpilot.jsontext import UnreadableError
+from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.settings import MODES, Mode
 from prefixpilot.proxy.wire import headers as h
 
 MAX_ID_CHARS: Final = 200
 MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
+EXPLAIN: Final = "explain"
 
 _CREDENTIAL_WORDS: Final = (
     b"auth",
@@ -82,7 +84,10 @@ class Options:
         tenant: see :class:`Call`.
         recognise: names of the formats that are looked for in a request without blocks; ``None`` if the client does not
             say.
-        dedupe: what stands twice in a request without blocks may become an annotation.
+        dedupe: what stands twice may become an annotation.
+        explain: plan it as in mode on, and answer with the plan in the engine's place.
+        chosen: the client named the mode.
+        trial: its part in the comparison of treated requests with others; ``None`` if it has none.
     """
 
     mode: Mode
@@ -93,6 +98,19 @@ class Options:
     tenant: TenantId = DEFAULT_TENANT
     recognise: tuple[str, ...] | None = None
     dedupe: bool = True
+    explain: bool = False
+    chosen: bool = False
+    trial: Trial | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """What is new in it goes as it came; what was sent before is sent again as it was."""
+        return self.trial is not None and self.trial.arm == "held_out"
+
+    @property
+    def index_tenant(self) -> TenantId:
+        """Whose part of the index: plans of shadow requests are never sent, and must not count for others."""
+        return TenantId(f"{self.tenant}\0shadow") if self.mode == "shadow" else self.tenant
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -102,9 +120,11 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         InvalidRequestError: a value that cannot be used; names the header.
     """
     mode = h.get(call.headers, h.MODE)
-    known = default_mode if mode is None else next((m for m in MODES if m == mode.strip().lower()), None)
+    explain = wants_plan(call.headers)
+    named = None if mode is None else "on" if explain else mode.strip().lower()
+    known = default_mode if named is None else next((m for m in MODES if m == named), None)
     if known is None:
-        raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join(MODES)}")
+        raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join((*MODES, EXPLAIN))}")
     conversation = h.get(call.headers, h.CONVERSATION)
     if conversation is not None:
         if not conversation.strip():
@@ -124,7 +144,14 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         call.tenant,
         _recognise(call),
         _dedupe(call),
+        explain,
+        named is not None,
     )
+
+
+def wants_plan(headers: h.RawHeaders) -> bool:
+    """Whether the client asks for the plan in the place of an answer (``X-PrefixPilot-Mode: explain``)."""
+    return (h.get(headers, h.MODE) or "").strip().lower() == EXPLAIN
 
 
 def _recognise(call: Call) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
+from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Outcome
@@ -51,6 +52,9 @@ class Forward:
         touched: the body is ours; then the engine gets our request id, and the client the plan header.
         plan_header: value of ``X-PrefixPilot-Plan``; ``None`` if it could not be made.
         api: name of the API it is of.
+        explain: the client wants the plan, not an answer.
+        usage_asked: we asked for the usage of the stream, and the client did not.
+        trial: see :class:`prefixpilot.proxy.call.Options`.
     """
 
     body: bytes
@@ -63,8 +67,11 @@ class Forward:
     report: PlanReport | None = None
     ticket: Ticket = NOTHING_TO_LEARN
     api: str = "chat"
+    explain: bool = False
+    usage_asked: bool = False
+    trial: Trial | None = None
 
     @property
     def observed(self) -> bool:
         """Whether the answer has to be read."""
-        return self.touched or not self.ticket.empty
+        return self.touched or self.trial is not None or not self.ticket.empty

@@ -7,6 +7,7 @@ from time import monotonic
 
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.content import Usage
+from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
@@ -19,12 +20,21 @@ from prefixpilot.proxy.windows import Windows
 class Learner:
     """Tells index, ledger and metrics what the engine has got."""
 
-    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt, windows: Windows) -> None:
+    def __init__(
+        self,
+        pilot: Planner,
+        ledger: Ledger,
+        metrics: Metrics,
+        attempt: Attempt,
+        windows: Windows,
+        trials: Trials,
+    ) -> None:
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self.attempt = attempt
         self._windows = windows
+        self._trials = trials
 
     def started(self, forward: Forward, answer: AnswerObserver) -> None:
         """The engine's first content is there: it holds the prompt."""
@@ -45,7 +55,7 @@ class Learner:
         elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
             self._metrics.unrecorded.inc()
 
-    def finished(self, forward: Forward, answer: AnswerObserver) -> None:
+    def finished(self, forward: Forward, answer: AnswerObserver, first_content: float | None) -> None:
         """The answer is complete."""
         if not answer.started:
             return
@@ -55,6 +65,10 @@ class Learner:
             self.attempt("record", lambda: self._ledger.answered(key, turn))
         if ticket.counted is not None and usage is not None and usage.prompt_tokens is not None:
             self._windows.count(*ticket.counted, usage.prompt_tokens)
+        if forward.trial is not None:
+            streamed = first_content is not None and answer.streaming
+            ttft = first_content - forward.received if streamed and first_content is not None else None
+            self._trials.answered(forward.trial, usage, ttft)
         self._metrics.count_usage(answer.usage, forward.mode)
 
 
@@ -103,7 +117,9 @@ class Observation:
         """The answer has come to its proper end."""
         self._watch(self._answer.finish)
         self._settled = not self._told or self._forward.ticket.key is None
-        self._learner.attempt("metrics", lambda: self._learner.finished(self._forward, self._answer))
+        self._learner.attempt(
+            "metrics", lambda: self._learner.finished(self._forward, self._answer, self._first_content)
+        )
 
     def _watch(self, action: Callable[[], None]) -> None:
         if self._broken:

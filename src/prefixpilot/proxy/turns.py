@@ -146,7 +146,7 @@ def request_of(asked: BlocksRequest, options: Options) -> Request:
     return Request(
         asked.blocks,
         options.request_id,
-        tenant=options.tenant,
+        tenant=options.index_tenant,
         scope=asked.scope(),
         constraints=asked.constraints,
     )

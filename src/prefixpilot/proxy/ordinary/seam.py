@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import blake2b
 from threading import RLock
 
@@ -15,16 +16,21 @@ from prefixpilot.proxy.memory.forms import FormsLedger
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
+from prefixpilot.proxy.settings import Mode
 from prefixpilot.proxy.steps import Planner, Treatment
 
 _NOTHING = Treatment()
 
 
 class OrdinaryTreat:
-    """Treats requests without blocks, unless the mode or a header says not to. See :class:`Ordinary`."""
+    """Treats requests without blocks, unless the mode or a header says not to. See :class:`Ordinary`.
 
-    def __init__(self, ordinary: Ordinary, recognition: Recognition) -> None:
-        self._ordinary = ordinary
+    Args:
+        ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
+    """
+
+    def __init__(self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition) -> None:
+        self._ordinaries = ordinaries
         self._recognition = recognition
 
     @classmethod
@@ -33,30 +39,34 @@ class OrdinaryTreat:
         recognition = Recognition.of(settings, lock)
         if not recognition.recognisers:
             return None
-        ledger = guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock)
-        return cls(Ordinary(settings, planner, ledger, recognition.recognise(DEFAULT_TENANT, None)), recognition)
+        recognise = recognition.recognise(DEFAULT_TENANT, None)
+        modes: tuple[Mode, ...] = ("on", "shadow")
+        ledgers = {mode: guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock) for mode in modes}
+        return cls({mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}, recognition)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`."""
-        if options.mode != "on" or options.recognise == ():
+        ordinary = self._ordinaries.get(options.mode)
+        if ordinary is None or options.recognise == ():
             return _NOTHING
         asked = Asked(
             prompt,
             options.request_id,
             blake2b(f"{options.tenant}\0{options.credential}".encode(), digest_size=16).digest(),
-            options.tenant,
+            options.index_tenant,
             options.recognise,
             dedupe=options.dedupe,
             max_displacement=options.max_displacement,
+            fresh=not options.held_out,
         )
         recognise = self._recognition.recognise(options.tenant, options.recognise)
-        decision = self._ordinary.treat(asked, recognise)
+        decision = ordinary.treat(asked, recognise)
         edits = tuple(decision.edits(prompt))
         header = _header(options, decision) if edits else None
-        return Treatment(edits, lambda: self._learn(prompt, options.tenant, decision), header)
+        return Treatment(edits, lambda: self._learn(ordinary, prompt, options.tenant, decision), header)
 
-    def _learn(self, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
-        self._ordinary.learn(decision)
+    def _learn(self, ordinary: Ordinary, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
+        ordinary.learn(decision)
         new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= prompt.first_new)
         self._recognition.learn(tenant, (segment for message in new for segment in message.segments))
 

@@ -50,6 +50,7 @@ class Asked:
         tenant: see :class:`prefixpilot.core.Request`.
         recognise: names of the recognisers that count here; ``None`` for those of the settings.
         order, dedupe: whether they are on here; they only switch off.
+        fresh: whether what is new is treated; if not, only what was sent before is sent again as it was.
         max_displacement: how far a unit may stand from its place; ``None`` for no bound.
     """
 
@@ -61,6 +62,7 @@ class Asked:
     order: bool = True
     dedupe: bool = True
     max_displacement: int | None = None
+    fresh: bool = True
 
 
 class Record(NamedTuple):
@@ -285,7 +287,7 @@ class _Walk:
 
     def _desk(self) -> Desk:
         settings = self._ordinary.settings
-        dedupe = settings.dedupe and self._asked.dedupe
+        dedupe = settings.dedupe and self._asked.dedupe and self._asked.fresh
         return Desk(
             settings,
             self._catalogue,
@@ -308,7 +310,8 @@ class _Walk:
         return Orderer(route, self._ordinary.pilot.propose) if self._may_order() else None
 
     def _may_order(self) -> bool:
-        return self._ordinary.settings.order and self._asked.order and not self._prompt.unseen
+        asked = self._asked
+        return self._ordinary.settings.order and asked.order and asked.fresh and not self._prompt.unseen
 
     def _route(
         self, message: Message, segment: Segment, forms: Sequence[Form], slots: Iterable[Slot], end: int
