@@ -198,8 +198,8 @@ def _added_text(case: Case, added: Added, sent: bytes) -> str:
     if not isinstance(part, dict) or list(part) != ["type", "text"] or part["type"] != kind:
         raise Violation("changed", f"{added.pointer} got {part!r}")
     kinds = [each.get("type") for each in at(read(sent), added.pointer)]
-    if "tool_result" in kinds[added.index :] or kind in kinds[: added.index] or not part["text"].endswith("\n\n"):
-        raise Violation("changed", f"text was put at the wrong place of {added.pointer}: {kinds}, {added.index}")
+    if "tool_result" in kinds[added.place :] or kind in kinds[: added.place] or not part["text"].endswith("\n\n"):
+        raise Violation("changed", f"text was put at the wrong place of {added.pointer}: {kinds}, {added.place}")
     return str(part["text"]).removesuffix("\n\n")
 
 
@@ -344,7 +344,7 @@ class _Prompt:
             if not isinstance(reply, Says) or not isinstance(asked, Asks):
                 continue
             own = chain(entries, i)
-            others = (said for c, said in memory.replies.items() if c[-1] == asked and c != own)
+            others = (said for c, said in memory.replies.items() if c[-1] == own[-1] and c != own)
             if reply not in memory.replies.get(own, ()) and any(reply in said for said in others):
                 return bool(self.told.get("unmatched"))
         return False
@@ -356,8 +356,9 @@ class _Prompt:
 
 
 def chain(entries: Sequence[Entry], end: int) -> tuple[Entry, ...]:
-    """The user and tool messages up to and including one."""
-    return tuple(entry for entry in entries[: end + 1] if not isinstance(entry, Says))
+    """The user and tool messages up to and including one. A lone text part is the same as its text."""
+    kept = (entry for entry in entries[: end + 1] if not isinstance(entry, Says))
+    return tuple(Asks(entry.text) if isinstance(entry, Asks) and not entry.image else entry for entry in kept)
 
 
 def remember(case: Case, judged: Judged, says: Says) -> None:

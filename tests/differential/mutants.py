@@ -136,7 +136,7 @@ def _treat(ledger: type[FormsLedger]) -> OrdinaryTreat:
     recognition = Recognition.of(settings, RLock())
     recognise = recognition.recognise(DEFAULT_TENANT, None)
     forms = ledger(settings.max_forms, settings.max_forms_bytes)
-    return OrdinaryTreat(Ordinary(settings, ContextPilot(), forms, recognise), recognition)
+    return OrdinaryTreat({"on": Ordinary(settings, ContextPilot(), forms, recognise)}, recognition)
 
 
 class Mutant(NamedTuple):

@@ -259,11 +259,11 @@ def _named(label: str, around: str) -> bool:
 def _units(text: str, start: int, left: tuple[Unit, ...], layout: Layout) -> Iterator[tuple[tuple[Met, ...], str]]:
     """All ways to read the units; the words of an order annotation, if one stands behind them."""
     if not left:
-        ranking = RANKING.fullmatch(text, start)
+        words = RANKING.fullmatch(text, start)
         if start == len(text):
             yield (), ""
-        elif ranking is not None:
-            yield (), ranking[1]
+        elif words is not None:
+            yield (), words[1]
         return
     for i, unit in enumerate(left if layout.movable else left[:1]):
         if unit in left[:i]:

@@ -145,7 +145,7 @@ class Traffic:
                 [Document(p, client.files[p]) for p in paths],
             )
         else:
-            arguments, found = '{"query": "fee"}', self._found(client) or client.pool[:1]
+            arguments, found = '{"query": "fee"}', list(self._found(client)) or client.pool[:1]
         layout = TOOLS[name](found, "fee")
         self.layouts[layout.text] = layout
         use = Use(f"call_{client.user}_{client.calls}", name, arguments)

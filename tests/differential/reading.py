@@ -58,7 +58,7 @@ class Added(NamedTuple):
     """An element of an array that the client did not send, at the engine's index."""
 
     pointer: Pointer
-    index: int
+    place: int
     value: Any
 
 

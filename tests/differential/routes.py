@@ -80,10 +80,11 @@ class Direct:
         drafts = [pipeline.draft(call) for call in calls]
         held = [draft for draft in drafts if isinstance(draft, Draft) and draft.request is not None]
         plans = {id(draft): plan for draft, plan in pipeline.plan_together(held)} if held else {}
-        return [
-            self._attempted(request, lambda _, draft=draft: pipeline.complete(draft, plans.get(id(draft))))
-            for request, draft in zip(requests, drafts, strict=True)
-        ]
+
+        def planned(draft: Draft | Forward) -> Callable[[Call], Forward]:
+            return lambda _: pipeline.complete(draft, plans.get(id(draft)))
+
+        return [self._attempted(request, planned(draft)) for request, draft in zip(requests, drafts, strict=True)]
 
     def _attempted(self, request: Request, prepare: Callable[[Call], Forward]) -> Arrived:
         try:
