@@ -10,13 +10,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .applications import Layout, Unit
 from .blocks_oracle import TAG
 from .clients import Body, Entry, Place, Result, Says, Use
 from .reading import Changed, Violation, at, check_text, differences, read
 
+FREE_MODEL: Final = "granite-3.3"
+"""To models of this name the order of `documents` means nothing."""
 OPENING: Final = "[Unchanged: "
 SAME: Final = re.compile(r"\[Unchanged: same text as (.+) above\.\]", re.DOTALL)
 RUN: Final = re.compile(r'\[Unchanged: as in (.+) above, from "(.*)" to "(.*)"\.\]', re.DOTALL)
@@ -70,9 +72,11 @@ class Sender:
 
     Attributes:
         strings: of a history up to an entry, and a place in it, the string that was sent.
+        documents: of those beside the messages, behind a first message, the order in which they were sent.
     """
 
     strings: dict[tuple[str, tuple[Entry, ...], int], str] = field(default_factory=dict)
+    documents: dict[tuple[str, tuple[Entry, ...]], str] = field(default_factory=dict)
     doubt: bool = False
 
 
@@ -98,6 +102,7 @@ class Judged:
     """A prompt that holds what was promised."""
 
     strings: list[str] = field(default_factory=list)
+    documents: str = ""
     notes: int = 0
     moved: int = 0
     kept: int = 0
@@ -114,20 +119,35 @@ def judge(case: Case, sent: bytes) -> Judged:
     if text == case.text:
         judged.strings = [str(at(case.body.value, place.pointer)) for place in case.body.places]
     else:
-        judged.strings = _changed(case, sent)
+        judged.strings = _changed(case, sent, judged)
     _Prompt(case, judged).judge()
     return judged
 
 
-def _changed(case: Case, sent: bytes) -> list[str]:
-    ours = read(sent)
-    found = list(differences(read(case.text.encode()), ours))
+def _changed(case: Case, sent: bytes, judged: Judged) -> list[str]:
+    theirs, ours = read(case.text.encode()), read(sent)
+    permuted = _documents(case, theirs, ours, judged)
+    found = list(differences(theirs, ours))
     allowed = {place.pointer for place in case.body.places if place.role != "assistant"}
     for difference in found:
         if not isinstance(difference, Changed) or difference.pointer not in allowed:
             raise Violation("changed", f"{difference.pointer} was changed")
-    check_text(case.text, sent.decode(), len(found))
+    if not permuted:
+        check_text(case.text, sent.decode(), len(found))
     return [str(at(ours, place.pointer)) for place in case.body.places]
+
+
+def _documents(case: Case, theirs: Any, ours: Any, judged: Judged) -> bool:
+    """Whether the documents beside the messages stand in another order; only some models may get them so."""
+    given, sent = theirs.get("documents"), ours.get("documents")
+    if given == sent or not isinstance(given, list) or not isinstance(sent, list):
+        return False
+    if FREE_MODEL not in str(theirs["model"]) or sorted(map(str, given)) != sorted(map(str, sent)):
+        raise Violation("order", f"the documents {given} became {sent}")
+    ours["documents"] = given
+    judged.documents = json.dumps(sent)
+    judged.moved += 1
+    return True
 
 
 class _Prompt:
@@ -155,6 +175,9 @@ class _Prompt:
             if frozen is not None and frozen != ours and not case.sender.doubt:
                 raise Violation("frozen prefix", f"entry {place.entry} was sent as\n{frozen}\nand now as\n{ours}")
             self.judged.kept += frozen is not None and frozen != theirs
+        documents = case.sender.documents.get(_beside(case), self.judged.documents)
+        if documents != self.judged.documents and not case.sender.doubt:
+            raise Violation("frozen prefix", f"the documents were sent as {documents}")
 
     def _string(self, place: Place, layout: Layout, ours: str) -> None:
         if ours == layout.text:
@@ -356,6 +379,11 @@ def remember(case: Case, judged: Judged) -> None:
     """The engine has answered."""
     for i, (place, ours) in enumerate(zip(case.body.places, judged.strings, strict=True)):
         case.sender.strings[_key(case, place, i)] = ours
+    case.sender.documents[_beside(case)] = judged.documents
+
+
+def _beside(case: Case) -> tuple[str, tuple[Entry, ...]]:
+    return json.dumps(case.body.value.get("documents")), case.entries[:1]
 
 
 def _key(case: Case, place: Place, index: int) -> tuple[str, tuple[Entry, ...], int]:

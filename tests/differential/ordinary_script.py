@@ -76,6 +76,8 @@ class Traffic:
         sender = self.senders.setdefault(user, Sender(doubt=not self.strict))
         client = Client(user, app, self.api, rng.choice(STYLES), extras(rng, self.api), pool, sender, files)
         client.off = rng.random() < 0.05
+        if self.api == "chat" and rng.random() < 0.15:
+            client.more["model"] = rng.choice(("ibm-granite/granite-3.3-8b-instruct", "command-r"))
         return client
 
     def run(self, steps: int) -> None:
@@ -98,7 +100,10 @@ class Traffic:
             client.history = (*client.history[:-2], asks._replace(text=question), says)
 
     def _question(self, client: Client, question: str) -> Asks:
-        """The newest user message, and the system text that goes with it."""
+        """The newest user message, and the system text or the documents beside it that go with it."""
+        if "model" in client.more:
+            beside = [{"doc_id": d.name, "text": d.text} for d in self._found(client)]
+            client.more = {**client.more, "documents": list({d["doc_id"]: d for d in beside}.values())}
         found = self._found(client)
         layout = client.app.layout(found, question)
         text = question
@@ -242,6 +247,7 @@ class Traffic:
         self.seen["moved"] += judged.moved
         self.seen["kept"] += judged.kept
         self.seen["rankings"] += judged.rankings
+        self.seen["documents"] += bool(judged.documents)
 
     def _found(self, client: Client) -> Sequence[Document]:
         """What a retriever gives: some of the pool, in any order, each name once."""
