@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prefixpilot.apis.base import Segment
 from prefixpilot.core import Plan, Request
-from prefixpilot.dedup.fences import fences
+from prefixpilot.dedup.fences import fences, may_have_fences
 from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, fill
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
@@ -172,7 +172,7 @@ class Passage:
 
 def outside_fences(regions: Sequence[Region], text: str) -> tuple[Region, ...]:
     """Those that no code fence holds: text that is quoted is not to be moved."""
-    if "```" not in text and "~~~" not in text:
+    if not regions or not may_have_fences(text):
         return tuple(regions)
     fenced = fences(text)
     return tuple(region for region in regions if not any(_inside(region, fence) for fence in fenced))

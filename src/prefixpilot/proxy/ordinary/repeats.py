@@ -11,13 +11,13 @@ inside the result of a call that was made twice before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, repeat_annotation, run_annotation
 from prefixpilot.apis.base import Segment
 from prefixpilot.dedup.chunking import chunks, text_digest
-from prefixpilot.dedup.fences import clear_of, cuts, fences
+from prefixpilot.dedup.fences import clear_of, cuts, fences, may_have_fences
 from prefixpilot.formats.base import Literals, Region, Repeats, Unit, written
 from prefixpilot.pieces import Form, Piece, Span
 from prefixpilot.proxy.memory.forms import NamedText, Target
@@ -62,6 +62,7 @@ class Desk:
     partial: bool
     count: Callable[[str], int]
     templates: Templates = DEFAULT_TEMPLATES
+    _fenced: dict[str, tuple[Span, ...]] = field(default_factory=dict)
 
     # -- texts, as they are known
 
@@ -134,8 +135,8 @@ class Desk:
     ) -> Replaced | None:
         if repeats == "repeat-only" and (standing.message == segment.message or standing.raw != text.raw):
             return None
-        name = self.catalogue.name(standing)
-        if name is None or cuts(text.body, fences(segment.text)):
+        name = None if cuts(text.body, self._fences(segment)) else self.catalogue.name(standing)
+        if name is None:
             return None
         words = written(repeat_annotation(name.text, self.templates), literal)
         saved = self.count(segment.text[text.body.start : text.body.end]) - self.count(words)
@@ -147,12 +148,12 @@ class Desk:
     def _runs(self, span: Span, text: NamedText, segment: Segment) -> Replaced | None:
         pieces: list[Piece] = []
         targets = []
-        saved, at, fenced = 0, span.start, fences(segment.text)
+        saved, at, fenced = 0, span.start, self._fences(segment)
         for run, standing in self.catalogue.runs(text, self._least):
             part = Span(text.body.start + run.start, text.body.start + run.end)
-            name = self.catalogue.name(standing)
             edited = text.label is not None and text.label == standing.label
-            if name is None or edited or not clear_of(part, fenced):
+            name = self.catalogue.name(standing) if clear_of(part, fenced) and not edited else None
+            if name is None:
                 continue
             run_text = segment.text[part.start : part.end]
             stripped = run_text.rstrip()
@@ -166,6 +167,13 @@ class Desk:
         if not targets:
             return None
         return Replaced(_filled((*pieces, Span(at, span.end))), tuple(targets), saved, False)
+
+    def _fences(self, segment: Segment) -> tuple[Span, ...]:
+        """Of a string, found once."""
+        known = self._fenced.get(segment.text)
+        if known is None:
+            known = self._fenced[segment.text] = fences(segment.text) if may_have_fences(segment.text) else ()
+        return known
 
     def _target(self, digest: bytes, name: Name) -> Target:
         return Target(digest, name.text, name.passage == self.passage, name.words, name.label, name.call)
