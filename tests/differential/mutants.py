@@ -16,7 +16,7 @@ from prefixpilot.proxy.memory.forms import FormsLedger, Sender, Sent
 from prefixpilot.proxy.memory.history import History
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import Brought, LedgerKey, Restoration, Turn
-from prefixpilot.proxy.memory.reply import Reply
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Reply, Said
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
@@ -53,8 +53,8 @@ class OneForAll(Ledger):
     def find_retry(self, key: LedgerKey, chain: bytes, parent: Turn | None, given: bytes) -> Turn | None:
         return super().find_retry(_anyones(key), chain, parent, given)
 
-    def record(self, key: LedgerKey, turn: Turn, answer: Reply) -> bool:
-        return super().record(_anyones(key), turn, answer)
+    def record(self, key: LedgerKey, turn: Turn, answer: Reply, heard: Said = NOTHING_SAID) -> bool:
+        return super().record(_anyones(key), turn, answer, heard)
 
 
 def _anyones(key: LedgerKey) -> LedgerKey:
@@ -80,9 +80,9 @@ class Forgetful(Ledger):
 
     calls = 0
 
-    def record(self, key: LedgerKey, turn: Turn, answer: Reply) -> bool:
+    def record(self, key: LedgerKey, turn: Turn, answer: Reply, heard: Said = NOTHING_SAID) -> bool:
         self.calls += 1
-        return self.calls % 3 == 0 or super().record(key, turn, answer)
+        return self.calls % 3 == 0 or super().record(key, turn, answer, heard)
 
 
 class Mixed(ContextPilot):

@@ -387,5 +387,6 @@ def _beside(case: Case) -> tuple[str, tuple[Entry, ...]]:
 
 
 def _key(case: Case, place: Place, index: int) -> tuple[str, tuple[Entry, ...], int]:
-    """System text belongs to the conversation that its first message opens."""
-    return case.system, case.entries[: max(place.entry, 0) + 1], index
+    """System text belongs to the conversation that its first message opens; documents beside the messages stand above
+    all of them."""
+    return case.system + _beside(case)[0], case.entries[: max(place.entry, 0) + 1], index
