@@ -108,14 +108,12 @@ class Memory:
         fronts: of every chain of user and tool messages that ends in a user message, all fronts that it was sent with.
         paths: of every whole history that the engine has answered, reply included, the fronts of its user messages.
         branches: the same by user and tool messages alone.
-        replies: what the engine said to each chain of user and tool messages.
         doubt: an error of ours was injected, or the client changed what the engine said: less is promised.
     """
 
     fronts: dict[tuple[Entry, ...], dict[str, Front]] = field(default_factory=dict)
     paths: dict[tuple[Entry, ...], set[tuple[str, ...]]] = field(default_factory=dict)
     branches: dict[tuple[Entry, ...], set[tuple[str, ...]]] = field(default_factory=dict)
-    replies: dict[tuple[Entry, ...], set[Says]] = field(default_factory=dict)
     doubt: bool = False
 
 
@@ -330,24 +328,10 @@ class _Prompt:
                 continue
             users = [i for i, entry in enumerate(entries[:end]) if isinstance(entry, Asks)]
             stands = tuple(self.fronts.get(i, "") for i in users)
-            if stands not in path and not told_otherwise and not self._has_moved(memory):
+            if stands not in path and not told_otherwise:
                 raise Violation("frozen prefix", f"the first {end} entries were sent as {path}, and now as {stands}")
             return sum(map(bool, stands)) if stands in path else 0
         return 0
-
-    def _has_moved(self, memory: Memory) -> bool:
-        """Whether a reply in the history is none of those to its question, and one to the same question elsewhere: then
-        the client's window may have moved, and nothing from there on is restored (docs/decisions/0011, rule 1)."""
-        entries = self.case.entries
-        for i, reply in enumerate(entries[1:]):
-            asked = entries[i]
-            if not isinstance(reply, Says) or not isinstance(asked, Asks):
-                continue
-            own = chain(entries, i)
-            others = (said for c, said in memory.replies.items() if c[-1] == own[-1] and c != own)
-            if reply not in memory.replies.get(own, ()) and any(reply in said for said in others):
-                return bool(self.told.get("unmatched"))
-        return False
 
     def _has_branches(self, memory: Memory) -> bool:
         entries = self.case.entries
@@ -372,6 +356,5 @@ def remember(case: Case, judged: Judged, says: Says) -> None:
         memory.fronts.setdefault(chain(entries, entry), {})[judged.fronts[entry]] = front
     stands = tuple(judged.fronts.get(i, "") for i in users)
     memory.paths.setdefault((*entries, says), set()).add(stands)
-    memory.replies.setdefault(chain(entries, len(entries)), set()).add(says)
     for count, i in enumerate(users, 1):
         memory.branches.setdefault(chain(entries, i), set()).add(stands[:count])
