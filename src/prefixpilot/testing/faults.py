@@ -59,4 +59,22 @@ class Garbage:
     data: bytes = b"\x00\xffthis is not HTTP\r\n\r\n"
 
 
-Fault: TypeAlias = Respond | BreakOff | ErrorEvent | CloseConnection | Garbage
+@dataclass(frozen=True, slots=True)
+class HalfClose:
+    """Write these bytes in place of an HTTP answer, then end only the sending side: the engine goes on reading."""
+
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Fall silent in the midst of an answer, and leave the connection open until the client gives it up.
+
+    Attributes:
+        after_chunks: how many content chunks go out before, in a stream; a plain answer stops within its body.
+    """
+
+    after_chunks: int = 1
+
+
+Fault: TypeAlias = Respond | BreakOff | ErrorEvent | CloseConnection | Garbage | HalfClose | Stall
