@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+LATER_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,14 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Write these bytes in place of an HTTP answer, then close the connection."""
+    """Write these bytes in place of an HTTP answer, then close the connection.
+
+    Attributes:
+        later: written ``LATER_S`` seconds behind ``data``, so that a client reads both apart.
+    """
 
     data: bytes = b"\x00\xffthis is not HTTP\r\n\r\n"
+    later: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

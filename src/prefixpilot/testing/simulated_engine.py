@@ -15,6 +15,7 @@ from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
 from prefixpilot.testing import chat_wire
 from prefixpilot.testing.chat_wire import BadChatError, Chat
 from prefixpilot.testing.faults import (
+    LATER_S,
     BreakOff,
     CloseConnection,
     ErrorEvent,
@@ -237,6 +238,9 @@ class SimulatedEngine:
         transport = self._server.transport(scope)
         if isinstance(fault, Garbage | HalfClose):
             transport.write(fault.data)
+        if isinstance(fault, Garbage) and fault.later:
+            await asyncio.sleep(LATER_S)
+            transport.write(fault.later)
         if isinstance(fault, HalfClose):
             transport.write_eof()
         else:

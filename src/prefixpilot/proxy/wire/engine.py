@@ -38,6 +38,8 @@ class LostError(Exception):
 class EngineProtocol(ResponseHandler):
     """A connection to the engine. Counts its requests, and the bytes that came since the last one was sent.
 
+    A body gets an end in any case: aiohttp lets its reader wait for ever where chunks turn out to be none midway.
+
     Args:
         one_stream: let no request follow a stream of events on it.
     """
@@ -47,15 +49,29 @@ class EngineProtocol(ResponseHandler):
         self._one_stream = one_stream
         self.requests = 0
         self.received = 0
+        self._body: aiohttp.StreamReader | None = None
 
     def data_received(self, data: bytes) -> None:
         """Count what comes."""
         self.received += len(data)
         super().data_received(data)
+        if self.exception() is not None:
+            self._break_off()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """As aiohttp."""
+        super().connection_lost(exc)
+        self._break_off()
+
+    def _break_off(self) -> None:
+        body, self._body = self._body, None
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError("its body cannot be read on"))
 
     async def read(self) -> Any:
         """The head of the answer. Whether the connection serves again is settled here, before its body can end."""
         message, payload = await super().read()
+        self._body = payload
         kind = message.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if self._one_stream and kind == "text/event-stream":
             self.force_close()
