@@ -192,6 +192,10 @@ class Watched:
     def lines(self, before: Mark) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._ours.getvalue()[before.log :].splitlines()]
 
+    def over(self, before: Mark, count: int) -> bool:
+        """Wait until that many requests have their line."""
+        return until(lambda: sum(line.get("api", "own") != "own" for line in self.lines(before)) >= count)
+
     def check_over(self, before: Mark, count: int, ids: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """All requests since ``before`` are over: nothing is left of them, each has one line and is counted once, and
         nothing of what they said is in the log. Returns the lines by request id."""

@@ -253,7 +253,7 @@ class SimulatedEngine:
         try:
             body = request.json()
             chat = wire.read(body if isinstance(body, Mapping) else {})
-        except (BadChatError, ValueError) as error:
+        except (BadChatError, ValueError, RecursionError) as error:
             await _respond(send, 400, wire.error_body(str(error)), [JSON_TYPE])
             return
         cached, total = await self._compute(chat)
