@@ -67,8 +67,11 @@ class Upstream:
     async def start(self) -> None:
         """Open the client. No connection is made yet."""
         limit, one_stream = self._settings.max_connections, self._url.scheme == "http"
-        self._pooled = self._session(EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, one_stream=one_stream))
-        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0))
+        idle = self._settings.idle_timeout
+        self._pooled = self._session(
+            EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, write_timeout=idle, one_stream=one_stream)
+        )
+        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0, write_timeout=idle))
 
     def _session(self, connector: EngineConnector) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
