@@ -18,7 +18,7 @@ from prefixpilot.proxy import ProxySettings
 from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.testing import SimulatedEngine
 
-from .watched import ALL, APIS, BOUND_S, CANARY, KEY, KINDS, Ask, Got, Watched, read_on, watched
+from .watched import ALL, APIS, BOUND_S, CANARY, EACH, KEY, KINDS, Ask, Got, Watched, read_on, watched
 
 SAYS = CANARY.encode()
 RECEIVE_S = 1.5
@@ -89,9 +89,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_body_that_cannot_be_read(engine: SimulatedEngine, proxy: Watched, case: Case) -> None:
     """It is refused where documents would get lost, else the engine says what it thinks of it."""
-    names = proxy.begin(ALL)
+    names = proxy.begin(EACH)
     before = proxy.mark()
-    for ask, name in zip(ALL, names, strict=True):
+    for ask, name in zip(EACH, names, strict=True):
         data = case.spoil(json.dumps(ask.body()).encode())
         asked = len(engine.requests)
         got = proxy.send(ask, data, {"Content-Type": "application/json", **case.headers}, name)
@@ -102,27 +102,27 @@ def test_a_body_that_cannot_be_read(engine: SimulatedEngine, proxy: Watched, cas
             assert CANARY not in got.error["message"]
         passed = [request.body for request in engine.requests[asked:] if request.method == "POST"]
         assert passed == ([data] if case.passes(ask) else [])
-    lines = proxy.check_over(before, len(ALL)).values()
+    lines = proxy.check_over(before, len(EACH)).values()
     assert {line["status"] for line in lines if line["code"] is not None} == {400}
-    refused = len(ALL) - sum(map(case.passes, ALL))
+    refused = len(EACH) - sum(map(case.passes, EACH))
     assert proxy.counted(before, "prefixpilot_refused_total", status="400") == refused
     assert proxy.counted(before, "prefixpilot_requests_total", outcome="client_error") == refused
     assert sum(line["code"] is not None for line in lines) == refused
-    assert proxy.counted(before, "prefixpilot_requests_total") == len(ALL)
+    assert proxy.counted(before, "prefixpilot_requests_total") == len(EACH)
     check_again(proxy, names)
 
 
 def check_again(proxy: Watched, names: list[str]) -> None:
-    for got in proxy.all(ALL, names):
+    for got in proxy.all(EACH, names):
         assert (got.status, got.complete) == (200, True)
         assert json.loads(got.header("x-prefixpilot-plan") or "{}").get("restored", 0) == got.ask.restored
 
 
 def test_a_body_over_the_bound(engine: SimulatedEngine, proxy: Watched) -> None:
-    names = proxy.begin(ALL)
+    names = proxy.begin(EACH)
     before = proxy.mark()
     padding = b" " * (2 * MAX_BODY)
-    for ask, name in zip(ALL, names, strict=True):
+    for ask, name in zip(EACH, names, strict=True):
         asked = len(engine.requests)
         got = proxy.send(ask, json.dumps(ask.body()).encode() + padding, {"Content-Type": "application/json"}, name)
         if ask.kind == "bare":
@@ -130,8 +130,8 @@ def test_a_body_over_the_bound(engine: SimulatedEngine, proxy: Watched) -> None:
         else:
             assert (got.status, len(engine.requests)) == (413, asked)
             assert got.error["message"]
-    proxy.check_over(before, len(ALL))
-    assert proxy.counted(before, "prefixpilot_refused_total", status="413") == len(ALL) * 2 / 3
+    proxy.check_over(before, len(EACH))
+    assert proxy.counted(before, "prefixpilot_refused_total", status="413") == len(EACH) * 2 / 3
 
 
 # -- connections

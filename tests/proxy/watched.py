@@ -63,6 +63,8 @@ class Ask:
 
 
 ALL = [Ask(*each) for each in product(APIS, KINDS, (False, True))]
+EACH = [Ask(api, kind, (a + k) % 2 == 1) for a, api in enumerate(APIS) for k, kind in enumerate(KINDS)]
+"""Each API with each kind, streamed by turns: for faults that do not depend on whether a stream was asked for."""
 
 
 class Got(NamedTuple):
