@@ -30,7 +30,7 @@ from prefixpilot.testing import (
 from prefixpilot.testing.simulated_engine import WIRES
 from prefixpilot.testing.wires import error_event
 
-from .watched import ALL, CANARY, EACH, Ask, Got, Watched, watched
+from .watched import ALL, CANARY, EACH, Ask, Got, LoopedApp, Watched, watched
 
 SAYS = CANARY.encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -242,3 +242,23 @@ def test_an_engine_that_is_slow_is_waited_for(engine: SimulatedEngine, proxy: Wa
     finally:
         engine.delay_s = engine.chunk_delay_s = 0.0
     proxy.check_over(before, len(ALL))
+
+
+class BrokenApp(LoopedApp):
+    """Fails where nothing is expected to."""
+
+    async def _relay(self, *args: Any) -> None:
+        raise KeyError(CANARY)
+
+
+def test_an_error_of_ours_that_nobody_expects_is_a_500_in_the_apis_shape(engine: SimulatedEngine) -> None:
+    with watched(ProxySettings(engine.base_url, port=0, drain_timeout=1), BrokenApp) as proxy:
+        before = proxy.mark()
+        for got in proxy.all(EACH):
+            ours(500, "proxy_error")(got)
+            assert "KeyError" in got.error["message"]
+        assert proxy.over(before, len(EACH))
+        failures = [line for line in proxy.lines(before) if line["level"] == "error"]
+        assert [line["error"].startswith("KeyError < ") for line in failures] == [True] * len(EACH)
+        assert proxy.counted(before, "prefixpilot_fail_opens_total", step="serve") == len(EACH)
+        proxy.check_log()

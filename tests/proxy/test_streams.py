@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import http.client
 import json
@@ -10,7 +9,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ from prefixpilot.proxy.memory.settings import StoreSettings
 from . import dialects
 from .raw_engine import RawEngine, RawRequest, plain
 from .support import fetch
-from .watched import ALL, APIS, BOUND_S, CANARY, KINDS, Ask, Watched, until, watched
+from .watched import ALL, APIS, BOUND_S, CANARY, KINDS, Ask, Watched, watched
 
 MIB = 1 << 20
 EVENTS = b"content-type: text/event-stream"
@@ -114,6 +113,27 @@ def said(request: RawRequest) -> bytes:
     return plain(b"200 OK", json.dumps(dialects.answer(api, "ok")).encode(), b"content-type: application/json")
 
 
+def test_an_engine_that_is_down_and_comes_back(tmp_path: Any) -> None:
+    with ExitStack() as stack:
+        with RawEngine(said) as engine:
+            engine.hangs_up = lambda request: True
+            store = StoreSettings(state_dir=str(tmp_path))
+            proxy = stack.enter_context(watched(ProxySettings(engine.url, port=0, drain_timeout=2, store=store)))
+            names = proxy.begin(ALL)
+        before = proxy.mark()
+        for got in proxy.all(ALL, names):
+            assert got.status == 502
+            assert got.error.get("code", "engine_unreachable") == "engine_unreachable"
+        assert {line["code"] for line in proxy.check_over(before, len(ALL)).values()} == {"engine_unreachable"}
+        assert proxy.counted(before, "prefixpilot_requests_total", outcome="engine_error") == len(ALL)
+        assert fetch(proxy.url, "GET", "/readyz").status == 503
+        with RawEngine(said, engine.port):
+            for got in proxy.all(ALL, names):
+                assert (got.status, got.complete) == (200, True)
+                assert json.loads(got.header("x-prefixpilot-plan") or "{}").get("restored", 0) == got.ask.restored
+            assert fetch(proxy.url, "GET", "/readyz").status == 200
+
+
 # -- heads and ends
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -172,8 +192,14 @@ def test_a_client_that_does_not_read_holds_nobody_and_nothing_up(raw: RawEngine,
     answer = chunked(*[piece] * (size // len(piece)), headers=(EVENTS,))
     for ask in (Ask("chat", "blocks", True), Ask("messages", "bare", True)):
         sent = threading.Event()
+
+        def note(request: RawRequest, sent: threading.Event = sent) -> bool:
+            if b'"stream"' in request.body:
+                sent.set()
+            return False
+
         raw.answer = lambda request: answer
-        raw.hangs_up = lambda request: b'"stream"' in request.body and bool(sent.set())  # noqa: B023
+        raw.hangs_up = note
         before = proxy.mark()
         with closing(http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=BOUND_S)) as connection:
             connection.request("POST", ask.path, json.dumps(ask.body()), {"Content-Type": "application/json"})

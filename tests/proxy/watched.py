@@ -246,7 +246,7 @@ def until(holds: Any, bound_s: float = BOUND_S) -> bool:
 
 
 @contextmanager
-def watched(settings: ProxySettings) -> Iterator[Watched]:
+def watched(settings: ProxySettings, make: type[LoopedApp] = LoopedApp) -> Iterator[Watched]:
     """The log is JSON, on its most talkative level; what other libraries log from a warning on is kept apart."""
     ours, others = io.StringIO(), io.StringIO()
     package, root = logging.getLogger(PACKAGE), logging.getLogger()
@@ -257,7 +257,7 @@ def watched(settings: ProxySettings) -> Iterator[Watched]:
     foreign.setFormatter(JsonFormatter(details=True))
     foreign.addFilter(lambda record: record.name != "uvicorn.error")  # the simulated engine's server
     root.addHandler(foreign)
-    app = LoopedApp(settings)
+    app = make(settings)
     threads = threading.active_count()
     try:
         with serve_in_thread(settings, app=app) as proxy:

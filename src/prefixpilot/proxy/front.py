@@ -101,7 +101,10 @@ class Front:
             account.code = "engine_broke_off"
             log.warning("broken off: %s", kind_of(error))  # the answer stays without its end, as the engine left it
         except Exception as error:
-            await self._refuse(exchange, self._refusal(exchange, error))
+            refusal = self._refusal(exchange, error)
+            await self._refuse(exchange, refusal or self._unexpected(error))
+            if refusal is None:
+                raise  # the server logs it
 
     def refuse_unread(self, refusal: Refusal) -> bytes:
         """The body of an answer to what is no HTTP. Where that was no request, this is its account."""
@@ -128,8 +131,13 @@ class Front:
         account.tenant = tenant
         return self._in_flight.counted(tenant)
 
-    def _refusal(self, exchange: Exchange, error: Exception) -> RefusedError:
-        """The answer that an error stands for; a 500 if it is none of those that are expected."""
+    def _unexpected(self, error: Exception) -> RefusedError:
+        self._metrics.fail_opens.labels("serve").inc()
+        message = f"the proxy failed on this request ({type(error).__name__})"
+        return RefusedError(500, message, "server_error", None, "proxy_error")
+
+    def _refusal(self, exchange: Exchange, error: Exception) -> RefusedError | None:
+        """The answer that an error stands for; ``None``: it is none of those that are expected."""
         if isinstance(error, RefusedError):
             return error
         if isinstance(error, SlowClientError) or (exchange.slow and isinstance(error, EngineUnreachableError)):
@@ -145,10 +153,7 @@ class Front:
         if isinstance(error, EngineTimeoutError | TimeoutError):
             message = str(error) or f"not answered within {self._settings.total_timeout:g} s"
             return RefusedError(504, message, "server_error", None, "engine_timeout")
-        log.error("the proxy failed on a request", exc_info=error)
-        self._metrics.fail_opens.labels("serve").inc()
-        message = f"the proxy failed on this request ({type(error).__name__})"
-        return RefusedError(500, message, "server_error", None, "proxy_error")
+        return None
 
     async def _refuse(self, exchange: Exchange, refusal: RefusedError) -> None:
         account = current_account()

@@ -315,9 +315,7 @@ async def _body(send: Send, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def _respond(
-    send: Send, status: int, body: bytes, headers: Headers, fault: CutFault | None = None
-) -> None:
+async def _respond(send: Send, status: int, body: bytes, headers: Headers, fault: CutFault | None = None) -> None:
     """A whole answer, or the first half of its body if there is a fault."""
     await _begin(send, status, [*headers, (b"content-length", str(len(body)).encode())])
     if fault is not None:
