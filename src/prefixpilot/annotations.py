@@ -23,11 +23,17 @@ class Templates:
         separator: between the labels of the order annotation, most relevant first.
         earlier: the location annotation of a block that an earlier turn holds: ``{label}``.
         above: the location annotation of a block that stands earlier in the same message: ``{label}``.
+        repeat: stands in the place of a text that stands earlier in the prompt, named in words that stand there too:
+            ``{name}``.
+        run: the same for a long part of a text: ``{name}`` of the other text, and the words with which the part begins
+            and ends, ``{first}`` and ``{last}``.
+        ranking: the order annotation of documents that an application has put into a string under names of its own,
+            behind the last of them: ``{labels}``.
         exact_time: the words of the system text that tell the exact time, at the end of the newest message: ``{text}``.
         time_moved: what stands in the system text in their place where no date remains.
 
     Raises:
-        ConfigError: a template lacks its placeholder or has another one.
+        ConfigError: a template lacks a placeholder or has another one.
     """
 
     name: str = "Doc {number}"
@@ -39,17 +45,21 @@ class Templates:
     separator: str = " > "
     earlier: str = "Please refer to {label} in the previous conversation."
     above: str = "Please refer to {label} above."
+    repeat: str = "[Unchanged: same text as {name} above.]"
+    run: str = '[Unchanged: as in {name} above, from "{first}" to "{last}".]'
+    ranking: str = "[In order of relevance: {labels}]"
     exact_time: str = "[{text}]"
     time_moved: str = "(see the newest message)"
 
     def __post_init__(self) -> None:
-        for attribute, placeholder in _PLACEHOLDERS.items():
-            template, remedy = getattr(self, attribute), f"write a str with {{{placeholder}}} exactly once"
+        for attribute, placeholders in _PLACEHOLDERS.items():
+            written = " and ".join(f"{{{placeholder}}}" for placeholder in placeholders)
+            template, remedy = getattr(self, attribute), f"write a str with {written} exactly once"
             try:
                 found = [tuple(rest) for _, *rest in string.Formatter().parse(template) if rest[0] is not None]
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"templates.{attribute}", str(error), remedy) from None
-            if found != [(placeholder, "", None)]:
+            if sorted(found) != [(placeholder, "", None) for placeholder in placeholders]:
                 raise ConfigError(f"templates.{attribute}", f"is {template!r}", remedy)
         for attribute in ("separator", "time_moved"):
             if not isinstance(getattr(self, attribute), str):
@@ -57,17 +67,24 @@ class Templates:
 
 
 _PLACEHOLDERS = {
-    "name": "number",
-    "label": "name",
-    "order": "labels",
-    "order_of_top": "labels",
-    "earlier": "label",
-    "above": "label",
-    "exact_time": "text",
+    "name": ("number",),
+    "label": ("name",),
+    "order": ("labels",),
+    "order_of_top": ("labels",),
+    "earlier": ("label",),
+    "above": ("label",),
+    "repeat": ("name",),
+    "run": ("first", "last", "name"),
+    "ranking": ("labels",),
+    "exact_time": ("text",),
 }
+"""Of each template, sorted."""
 
 DEFAULT_TEMPLATES = Templates()
 
+
+_EDGE_WORDS: Final = 5
+_EDGE_CHARACTERS: Final = 120
 
 LABEL_BYTES: Final = 14
 """What a label costs beyond its length, in bytes of prose: each of its marks and digits is a token of its own."""
@@ -81,9 +98,10 @@ def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLA
     >>> order_annotation(["Doc 2"], rest=True)
     'Please read the context in the following priority order: [Doc 2], then the rest, and answer the question.'
     """
-    before, after = _around(templates.label)
+    before, after = _parts(templates.label)
     labels = before + (after + templates.separator + before).join(names) + after
-    return (templates.order_of_top if rest else templates.order).format(labels=labels)
+    opening, closing = _parts(templates.order_of_top if rest else templates.order)
+    return opening + labels + closing
 
 
 def location_annotation(name: str, *, earlier_turn: bool, templates: Templates = DEFAULT_TEMPLATES) -> str:
@@ -96,12 +114,61 @@ def location_annotation(name: str, *, earlier_turn: bool, templates: Templates =
     return template.format(label=written_label(name, templates))
 
 
-def block_name(number: int | str, templates: Templates = DEFAULT_TEMPLATES) -> str:
-    """What a block is called, from its number in the conversation or its id.
+def repeat_annotation(name: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What stands in the place of a text that stands earlier in the prompt under ``name``.
+
+    >>> repeat_annotation(result_name("read_file", '{"path": "a.py"}'))
+    '[Unchanged: same text as the latest result of read_file({"path": "a.py"}) above.]'
+    """
+    return templates.repeat.format(name=name)
+
+
+def run_annotation(name: str, run: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What stands in the place of a part of a text, ``run``, that stands inside an earlier text of this name.
+
+    >>> run_annotation("fees.pdf", "The fee is due in May. It is paid once a year, in full.")
+    '[Unchanged: as in fees.pdf above, from "The fee is due in" to "once a year, in full.".]'
+    """
+    words = run[:_EDGE_CHARACTERS].split(), run[-_EDGE_CHARACTERS:].split()
+    first, last = " ".join(words[0][:_EDGE_WORDS]), " ".join(words[1][-_EDGE_WORDS:])
+    return templates.run.format(name=name, first=first, last=last)
+
+
+def result_name(tool: str, arguments: str) -> str:
+    """How a tool's result is named: by its call, as the model wrote it."""
+    return f"the latest result of {tool}({arguments})"
+
+
+def text_name(label: str | None, opening: str = "") -> str:
+    """How a text is named: by the label that stands on it, the words with which it begins, or both.
+
+    >>> text_name("Source 3"), text_name(None, "The fee is"), text_name("Source 3", "The fee is")
+    ('Source 3', 'the text that begins "The fee is"', 'Source 3 that begins "The fee is"')
+    """
+    if label is not None:
+        return f'{label} that begins "{opening}"' if opening else label
+    return f'the text that begins "{opening}"'
+
+
+def ranking_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLATES, *, rest: bool = False) -> str:
+    """The order annotation over labels that stand in the prompt, most relevant first; ``rest``: there are others.
+
+    >>> ranking_annotation(["fees.pdf", "map.md"], rest=True)
+    '[In order of relevance: fees.pdf > map.md > the rest]'
+    """
+    return templates.ranking.format(labels=templates.separator.join([*names, "the rest"] if rest else names))
+
+
+def block_name(number: int | str | bytes, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What a block is called, from its number in the conversation or its id; bytes as UTF-8, the rest escaped.
 
     >>> block_name(3)
     'Doc 3'
+    >>> block_name(b"a\\xff")
+    'Doc a\\\\xff'
     """
+    if isinstance(number, bytes):
+        number = number.decode("utf-8", "backslashreplace")
     return _filled(templates.name, "number", number)
 
 
@@ -131,9 +198,10 @@ def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLAT
     >>> estimate_annotation_tokens(order_annotation(["Doc 2", "Doc 1", "Doc 4"]))
     38
     """
-    opening = templates.label.partition("{")[0]
+    opening, _ = _parts(templates.label)
     labels = text.count(opening) if opening else text.count(templates.separator) + 1
-    return -(-(len(text.encode("utf-8", "surrogatepass")) + LABEL_BYTES * labels) // 4)
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return -(-(size + LABEL_BYTES * labels) // 4)
 
 
 @lru_cache(maxsize=4096)
@@ -143,10 +211,12 @@ def _filled(template: str, placeholder: str, value: int | str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _around(label: str) -> tuple[str, str]:
-    """What stands before and after the name in a label."""
-    before, _, after = label.format(name="\0").partition("\0")
-    return before, after
+def _parts(template: str) -> tuple[str, str]:
+    """What stands before and after the one placeholder of a template."""
+    pieces = list(string.Formatter().parse(template))
+    behind = 1 + next(i for i, (_, name, *_) in enumerate(pieces) if name is not None)
+    before, after = pieces[:behind], pieces[behind:]
+    return "".join(literal for literal, *_ in before), "".join(literal for literal, *_ in after)
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,7 @@ import pytest
 
 import prefixpilot.annotations
 import prefixpilot.blocks.identity
-import prefixpilot.dedup
+import prefixpilot.dedup.blocks
 import prefixpilot.distance.scalar
 import prefixpilot.ordering
 import prefixpilot.pilot.context_pilot
@@ -32,7 +32,7 @@ from prefixpilot.errors import (
     [
         prefixpilot.annotations,
         prefixpilot.blocks.identity,
-        prefixpilot.dedup,
+        prefixpilot.dedup.blocks,
         prefixpilot.distance.scalar,
         prefixpilot.ordering,
         prefixpilot.pilot.context_pilot,

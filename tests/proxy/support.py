@@ -68,7 +68,9 @@ class Desk:
 
     def __init__(self, **steps: Any) -> None:
         limits = {
-            k: steps.pop(k) for k in ("max_turns", "max_conversations", "max_ledger_bytes", "store") if k in steps
+            k: steps.pop(k)
+            for k in ("max_turns", "max_conversations", "max_ledger_bytes", "store", "control")
+            if k in steps
         }
         self.app = ProxyApp(ProxySettings("http://127.0.0.1:9", **limits), steps.pop("pilot", None), **steps)
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from importlib import import_module
 from threading import RLock
 from time import monotonic
 from typing import Any, TypeVar
 
-from prefixpilot.apis import API_OF_PATH, Api
+from prefixpilot.apis import API_OF_PATH, APIS, Api
 from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
-from prefixpilot.proxy.call import Call, RefusedError, is_encoded
+from prefixpilot.proxy.call import Call, RefusedError, is_encoded, wants_plan
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.engine_models import EngineModels
+from prefixpilot.proxy.explain import explained
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
@@ -35,8 +36,10 @@ from prefixpilot.proxy.intake import (
 )
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
+from prefixpilot.proxy.relay import pass_on, usage_filter
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
@@ -52,7 +55,6 @@ from prefixpilot.proxy.wire.upstream import (
     EngineResponse,
     EngineUnreachableError,
     Upstream,
-    chunks,
     response_headers,
     response_reason,
 )
@@ -88,6 +90,7 @@ class ProxyApp:
         self._ledger = self._conversations.ledger
         self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
+        steps.setdefault("treat", OrdinaryTreat.of(settings.ordinary, self._planner, lock))
         self.pipeline = Pipeline(
             settings,
             self._planner,
@@ -147,6 +150,10 @@ class ProxyApp:
         post = exchange.method == "POST"
         if post and exchange.path in API_OF_PATH:
             await self._to_model(exchange, API_OF_PATH[exchange.path])
+        elif wants_plan(exchange.headers):
+            paths = ", ".join(api.paths[0].decode() for api in APIS)
+            message = f"X-PrefixPilot-Mode: explain: there is no plan on this path; send the request to one of {paths}"
+            raise RefusedError(400, message, "invalid_request_error", None, "wrong_path")
         elif post and (near := api_near(exchange.path)) is not None:
             await self._near_model(exchange, near)
         else:
@@ -198,7 +205,15 @@ class ProxyApp:
                 raise _failed(forward)
             target = call.api.paths[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
             self.metrics.planning.observe(monotonic() - call.received)
+            if forward.explain:
+                await self._explain(exchange, forward)
+                return
             await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
+
+    async def _explain(self, exchange: Exchange, forward: Forward) -> None:
+        current_account().outcome = "explained"
+        self.metrics.requests.labels("explained").inc()
+        await exchange.respond(200, explained(forward))
 
     async def _near_model(self, exchange: Exchange, api: Api) -> None:
         """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
@@ -248,7 +263,7 @@ class ProxyApp:
             await exchange.start(response.status, answer, response_reason(response))
             observation = self._observe(forward, response)
             try:
-                await _pass_on(exchange, response, observation, self._conversations)
+                await pass_on(exchange, response, observation, self._conversations, usage_filter(forward, response))
             finally:
                 if observation is not None:
                     account.first_content, account.usage = observation.first_content, observation.usage
@@ -262,35 +277,6 @@ class ProxyApp:
             "observe", lambda: self.pipeline.observe(forward, response.status, content_type, encoding)
         )
         return None if isinstance(observation, Failed) else observation
-
-
-async def _pass_on(
-    exchange: Exchange, response: EngineResponse, observation: Observation | None, conversations: Conversations
-) -> None:
-    """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
-    the turn is on disk, if it goes there."""
-    held = b""
-    hold = observation is not None and observation.holds_last and _is_json(response)
-    async with aclosing(chunks(response)) as pieces:
-        async for piece in pieces:
-            if observation is not None:
-                observation.feed(piece)
-                if observation.unsettled():
-                    await conversations.settle()
-                if hold:
-                    held, piece = piece, held
-            if piece:
-                await exchange.write(piece)
-    if observation is not None:
-        observation.finish()
-        if observation.unsettled():
-            await conversations.settle()
-    await exchange.write(held, more=False)
-
-
-def _is_json(response: EngineResponse) -> bool:
-    """Whether the answer is one JSON document: no lines or events that a client wants one by one."""
-    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 def _check_request(exchange: Exchange) -> None:

@@ -16,11 +16,13 @@ from prefixpilot.apis import CHAT, Api
 from prefixpilot.core import DEFAULT_TENANT, RequestId, TenantId
 from prefixpilot.errors import InvalidRequestError, PrefixPilotError
 from prefixpilot.jsontext import UnreadableError
+from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.settings import MODES, Mode
 from prefixpilot.proxy.wire import headers as h
 
 MAX_ID_CHARS: Final = 200
 MAX_DISPLACEMENT: Final = "X-PrefixPilot-Max-Displacement"
+EXPLAIN: Final = "explain"
 
 _CREDENTIAL_WORDS: Final = (
     b"auth",
@@ -80,6 +82,12 @@ class Options:
         credential: a hash of the headers that say who the client is.
         max_displacement: how far a block may be moved; ``None`` if the client does not say.
         tenant: see :class:`Call`.
+        recognise: names of the formats that are looked for in a request without blocks; ``None`` if the client does not
+            say.
+        dedupe: what stands twice may become an annotation.
+        explain: plan it as in mode on, and answer with the plan in the engine's place.
+        chosen: the client named the mode.
+        trial: its part in the comparison of treated requests with others; ``None`` if it has none.
     """
 
     mode: Mode
@@ -88,6 +96,21 @@ class Options:
     credential: str
     max_displacement: int | None = None
     tenant: TenantId = DEFAULT_TENANT
+    recognise: tuple[str, ...] | None = None
+    dedupe: bool = True
+    explain: bool = False
+    chosen: bool = False
+    trial: Trial | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """What is new in it goes as it came; what was sent before is sent again as it was."""
+        return self.trial is not None and self.trial.arm == "held_out"
+
+    @property
+    def index_tenant(self) -> TenantId:
+        """Whose part of the index: plans of shadow requests are never sent, and must not count for others."""
+        return TenantId(f"{self.tenant}\0shadow") if self.mode == "shadow" else self.tenant
 
 
 def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> Options:
@@ -97,9 +120,11 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         InvalidRequestError: a value that cannot be used; names the header.
     """
     mode = h.get(call.headers, h.MODE)
-    known = default_mode if mode is None else next((m for m in MODES if m == mode.strip().lower()), None)
+    explain = wants_plan(call.headers)
+    named = None if mode is None else "on" if explain else mode.strip().lower()
+    known = default_mode if named is None else next((m for m in MODES if m == named), None)
     if known is None:
-        raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join(MODES)}")
+        raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join((*MODES, EXPLAIN))}")
     conversation = h.get(call.headers, h.CONVERSATION)
     if conversation is not None:
         if not conversation.strip():
@@ -110,8 +135,41 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
     credential = credential_of(call.headers)
-    moved = None if limit is None else int(limit)
-    return Options(known, conversation, RequestId(request_id), credential, moved, call.tenant)
+    return Options(
+        known,
+        conversation,
+        RequestId(request_id),
+        credential,
+        None if limit is None else int(limit),
+        call.tenant,
+        _recognise(call),
+        _dedupe(call),
+        explain,
+        named is not None,
+    )
+
+
+def wants_plan(headers: h.RawHeaders) -> bool:
+    """Whether the client asks for the plan in the place of an answer (``X-PrefixPilot-Mode: explain``)."""
+    return (h.get(headers, h.MODE) or "").strip().lower() == EXPLAIN
+
+
+def _recognise(call: Call) -> tuple[str, ...] | None:
+    """``off``, ``all``, or names with commas between them."""
+    value = h.get(call.headers, h.RECOGNISE)
+    if value is None:
+        return None
+    names = tuple(name.strip().lower() for name in value.split(","))
+    if not all(re.fullmatch(r"[a-z0-9_.-]+", name) for name in names):
+        raise InvalidRequestError("X-PrefixPilot-Recognise", f"is {value!r}", "use off, all, or names of formats")
+    return () if names == ("off",) else names
+
+
+def _dedupe(call: Call) -> bool:
+    value = h.get(call.headers, h.DEDUPE)
+    if value is not None and value.strip().lower() not in ("on", "off"):
+        raise InvalidRequestError("X-PrefixPilot-Dedupe", f"is {value!r}", "use on or off")
+    return value is None or value.strip().lower() == "on"
 
 
 def check_request_id(options: Options) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
+from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.reply import Said
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.metrics import Outcome
 from prefixpilot.proxy.report import PlanReport
 from prefixpilot.proxy.settings import Mode
@@ -22,6 +23,7 @@ class Ticket:
         key, turn: for the ledger; ``None`` without a conversation.
         went_on: the turn has been sent before, and this is the client's copy of the reply that it goes on from.
         counted: model and bytes of the prompt, to compare with the engine's count of tokens; ``None`` compares nothing.
+        heard: the client's copy of the reply to the turn's parent.
         treated: what a treatment of a request without blocks wants done then.
     """
 
@@ -29,6 +31,7 @@ class Ticket:
     key: LedgerKey | None = None
     turn: Turn | None = None
     went_on: Said | None = None
+    heard: Said = NOTHING_SAID
     counted: tuple[str, int] | None = None
     treated: Callable[[], None] | None = None
 
@@ -51,6 +54,9 @@ class Forward:
         touched: the body is ours; then the engine gets our request id, and the client the plan header.
         plan_header: value of ``X-PrefixPilot-Plan``; ``None`` if it could not be made.
         api: name of the API it is of.
+        explain: the client wants the plan, not an answer.
+        usage_asked: we asked for the usage of the stream, and the client did not.
+        trial: see :class:`prefixpilot.proxy.call.Options`.
     """
 
     body: bytes
@@ -63,8 +69,11 @@ class Forward:
     report: PlanReport | None = None
     ticket: Ticket = NOTHING_TO_LEARN
     api: str = "chat"
+    explain: bool = False
+    usage_asked: bool = False
+    trial: Trial | None = None
 
     @property
     def observed(self) -> bool:
         """Whether the answer has to be read."""
-        return self.touched or not self.ticket.empty
+        return self.touched or self.trial is not None or not self.ticket.empty

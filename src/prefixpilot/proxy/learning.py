@@ -7,10 +7,10 @@ from time import monotonic
 
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.content import Usage
-from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.control.trials import Trials
+from prefixpilot.proxy.forward import Forward, Ticket
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
 from prefixpilot.proxy.windows import Windows
@@ -19,12 +19,21 @@ from prefixpilot.proxy.windows import Windows
 class Learner:
     """Tells index, ledger and metrics what the engine has got."""
 
-    def __init__(self, pilot: Planner, ledger: Ledger, metrics: Metrics, attempt: Attempt, windows: Windows) -> None:
+    def __init__(
+        self,
+        pilot: Planner,
+        ledger: Ledger,
+        metrics: Metrics,
+        attempt: Attempt,
+        windows: Windows,
+        trials: Trials,
+    ) -> None:
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
         self.attempt = attempt
         self._windows = windows
+        self._trials = trials
 
     def started(self, forward: Forward, answer: AnswerObserver) -> None:
         """The engine's first content is there: it holds the prompt."""
@@ -33,19 +42,20 @@ class Learner:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
         if ticket.key is not None and ticket.turn is not None:
-            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
+            self._record(ticket.key, ticket.turn, ticket, answer)
         if ticket.treated is not None:
             self.attempt("learn", ticket.treated)
         if forward.report is not None and forward.report.plan is not None:
             self._metrics.count_plan(forward.report.plan)
 
-    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
+    def _record(self, key: LedgerKey, turn: Turn, ticket: Ticket, answer: AnswerObserver) -> None:
+        went_on = ticket.went_on
         if went_on is not None:
             self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
-        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
+        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply, ticket.heard)) is False:
             self._metrics.unrecorded.inc()
 
-    def finished(self, forward: Forward, answer: AnswerObserver) -> None:
+    def finished(self, forward: Forward, answer: AnswerObserver, first_content: float | None) -> None:
         """The answer is complete."""
         if not answer.started:
             return
@@ -55,6 +65,10 @@ class Learner:
             self.attempt("record", lambda: self._ledger.answered(key, turn))
         if ticket.counted is not None and usage is not None and usage.prompt_tokens is not None:
             self._windows.count(*ticket.counted, usage.prompt_tokens)
+        if forward.trial is not None:
+            streamed = first_content is not None and answer.streaming
+            ttft = first_content - forward.received if streamed and first_content is not None else None
+            self._trials.answered(forward.trial, usage, ttft)
         self._metrics.count_usage(answer.usage, forward.mode)
 
 
@@ -103,7 +117,9 @@ class Observation:
         """The answer has come to its proper end."""
         self._watch(self._answer.finish)
         self._settled = not self._told or self._forward.ticket.key is None
-        self._learner.attempt("metrics", lambda: self._learner.finished(self._forward, self._answer))
+        self._learner.attempt(
+            "metrics", lambda: self._learner.finished(self._forward, self._answer, self._first_content)
+        )
 
     def _watch(self, action: Callable[[], None]) -> None:
         if self._broken:

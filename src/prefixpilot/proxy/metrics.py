@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import Plan
@@ -16,11 +16,11 @@ try:
 except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
-Outcome = Literal["planned", "passthrough", "client_error", "engine_error", "fallback"]
+Outcome = Literal["planned", "passthrough", "explained", "client_error", "engine_error", "fallback"]
 CacheState = Literal["EXACT", "DEGRADED", "UNKNOWN"]
 """Whether the engine's counts are of all answers, of some, or of none (invariant 10)."""
 
-_OUTCOMES: Final[tuple[Outcome, ...]] = ("planned", "passthrough", "client_error", "engine_error", "fallback")
+_OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 _TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1)
 

@@ -125,7 +125,7 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
 _HEADERS: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
     ("X-Request-Id", "a name of the request, kept with its plan", {"type": "string", "maxLength": 200}),
     ("X-PrefixPilot-Conversation", "its conversation: documents of earlier turns stand in it again", _ID),
-    ("X-PrefixPilot-Mode", "what is done to this request", {"enum": ["on", "off"]}),
+    ("X-PrefixPilot-Mode", "what is done to this request", {"enum": ["on", "off", "shadow", "explain"]}),
     (
         "X-PrefixPilot-Max-Displacement",
         "how many places a block may be moved",

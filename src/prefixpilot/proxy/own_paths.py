@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from prefixpilot.proxy.admin import check_admin
 from prefixpilot.proxy.call import RefusedError
+from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.metrics import Metrics, Sizes
@@ -122,7 +123,8 @@ class OwnPaths:
 
     async def _show_stats(self, exchange: Exchange) -> None:
         uptime = round(monotonic() - self._started, 3)
-        stats = {"uptime_s": uptime, "sizes": asdict(self._held.sizes), **self._metrics.stats()}
+        routes = [_route(state) for state in self._pipeline.routes()]
+        stats = {"uptime_s": uptime, "sizes": asdict(self._held.sizes), **self._metrics.stats(), "routes": routes}
         await exchange.respond(200, json.dumps(stats).encode())
 
     async def _plan(self, exchange: Exchange) -> None:
@@ -180,6 +182,13 @@ def _names(quoted: bytes) -> tuple[str, ...]:
 def _not_deleted(what: str) -> RefusedError:
     message = f"{what} from the disk is not certain; ask again"
     return RefusedError(503, message, "server_error", "conversation", "not_deleted")
+
+
+def _route(state: RouteState) -> dict[str, Any]:
+    gains = {"cost_gain": state.cost, "ttft_gain_s": state.ttft}
+    shown = {name: None if gain is None else gain._asdict() for name, gain in gains.items()}
+    counts = {"treated": state.treated, "held_out": state.held_out}
+    return {**state.route._asdict(), "bypassed": state.bypassed, **counts, **shown}
 
 
 def _request_ids(body: bytes) -> list[str]:

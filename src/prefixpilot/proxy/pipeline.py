@@ -27,6 +27,8 @@ from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.call import Call, Options, RefusedError, credential_of, may_carry_blocks, read_options
+from prefixpilot.proxy.control.controller import RouteState
+from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -62,6 +64,7 @@ class Pipeline:
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
+        trials: Trials | None = None,
         windows: Windows | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
@@ -73,11 +76,12 @@ class Pipeline:
         self._describe = describe
         self._observer = observer
         self._treat = treat
+        self._trials = trials or Trials(settings.control)
         self._new_id = new_id
         windows = Windows(settings.store.context_window) if windows is None else windows
         self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
         self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows)
-        self._learner = Learner(pilot, ledger, metrics, self.attempt, windows)
+        self._learner = Learner(pilot, ledger, metrics, self.attempt, windows, self._trials)
 
     def prepare(self, call: Call) -> Forward:
         """What to send.
@@ -114,10 +118,15 @@ class Pipeline:
             return self._last_resort(call, options, read, NOTHING_RESTORED)
         if read is None:
             return self._without_blocks(call, options)
+        options = self._trials.entered(options, call, read.asked.prompt)
         draft = Draft(call, options, read.asked, read.source, self._turns.recall(read.asked, options))
         if self._settings.admission_window_ms:
             return replace(draft, request=self._turns.batchable(draft))
         return draft
+
+    def routes(self) -> list[RouteState]:
+        """What the controller knows of each route."""
+        return self._trials.states()
 
     def plan_together(self, drafts: Sequence[Draft]) -> list[tuple[Draft, Plan | None]]:
         """Plans of drafts with a request, in the order in which to send them; ``None`` for those to plan alone."""
@@ -176,13 +185,13 @@ class Pipeline:
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if asked.newest_user in past.restored.turns else plain(asked, past).ticket
             return replace(self._last_resort(call, options, body, past.restored), ticket=ticket)
-        return self._planned(call, options, self._report(draft, past, planned, failed), planned, body)
+        return self._planned(draft, self._report(draft, past, planned, failed), planned, body)
 
     def _body(self, draft: Draft, planned: Planned, restored: Restoration) -> bytes:
         texts = restored.texts
         if planned.text:
             texts[draft.asked.newest_user] = planned.text
-        return self._place(draft.source, draft.asked.edits(texts))
+        return self._place(draft.source, [*draft.asked.edits(texts), *self._trials.edits(draft.asked.prompt)])
 
     def _report(self, draft: Draft, past: Past, planned: Planned, failed: Failed | None) -> PlanReport:
         return PlanReport(
@@ -204,8 +213,11 @@ class Pipeline:
         header = self.attempt("report", lambda: self._describe(report))
         return None if isinstance(header, Failed) else header
 
-    def _planned(self, call: Call, options: Options, report: PlanReport, planned: Planned, body: bytes) -> Forward:
-        self.attempt("report", lambda: self._plans.add(report))
+    def _planned(self, draft: Draft, report: PlanReport, planned: Planned, body: bytes) -> Forward:
+        call, options = draft.call, draft.options
+        usage_asked = bool(self._trials.edits(draft.asked.prompt))
+        if not options.explain:
+            self.attempt("report", lambda: self._plans.add(report))
         return replace(
             _untouched(call, options),
             body=body,
@@ -214,6 +226,7 @@ class Pipeline:
             plan_header=self._header(report),
             report=report,
             ticket=planned.ticket,
+            usage_asked=usage_asked,
         )
 
     def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
@@ -248,14 +261,25 @@ class Pipeline:
         read = self._reader.prompt(call)
         if read is None:
             return None
+        options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         forward = _untouched(call, options)
-        if treatment.edits:
-            body = self._place(read.source, treatment.edits)
-            forward = replace(forward, body=body, outcome="planned", touched=True)
+        if treatment.edits and options.mode != "shadow":
+            more = self._trials.edits(read.prompt)
+            body = self._place(read.source, (*treatment.edits, *more))
+            forward = replace(forward, body=body, outcome="planned", touched=True, usage_asked=bool(more))
         return replace(forward, plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn))
 
 
 def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
     outcome: Outcome = "passthrough" if failed is None else "fallback"
-    return Forward(call.body, outcome, options.mode, options.request_id, call.received, api=call.api.name)
+    return Forward(
+        call.body,
+        outcome,
+        options.mode,
+        options.request_id,
+        call.received,
+        api=call.api.name,
+        explain=options.explain,
+        trial=options.trial,
+    )

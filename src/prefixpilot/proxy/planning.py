@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
+from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
@@ -28,6 +31,14 @@ from prefixpilot.proxy.turns import (
     turn_of,
 )
 from prefixpilot.proxy.windows import Windows
+
+
+class Made(NamedTuple):
+    """The plan that is sent, and the one that the index learns: the same, none (mode off), or what would have been sent
+    (mode shadow)."""
+
+    sent: Plan
+    learnt: Plan | None
 
 
 class TurnPlanner:
@@ -91,7 +102,7 @@ class TurnPlanner:
         """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
         asked, past = draft.asked, draft.past
         alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
-        if draft.options.mode == "off" or alone:
+        if draft.options.mode != "on" or draft.options.held_out or draft.options.explain or alone:
             return None
         request = self._attempt("plan", lambda: request_of(asked, draft.options))
         if isinstance(request, Failed) or (isinstance(past, Past) and asked.newest_user in past.restored.turns):
@@ -117,15 +128,22 @@ class TurnPlanner:
             return same_again(retried, asked.blocks, options, past.key)
         if not asked.blocks:
             turn = turn_of(asked, past, "", (), past.restored.record)
-            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, counted=past.counted("")))
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, heard=past.heard, counted=past.counted("")))
         record = past.restored.record
-        if plan is None:
-            request = request_of(asked, options)
-            plan = (self._pilot.propose if options.mode == "on" else self._pilot.as_given)(request, record)
-        text = self._render(plan)
-        turn = turn_of(asked, past, text, plan.labels, record.after(plan), plan)
-        learnt = plan if options.mode == "on" else None
-        return Planned(text, plan.labels, plan, Ticket(learnt, past.key, turn, counted=past.counted(text)))
+        made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, options)
+        text = self._render(made.sent)
+        turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
+        ticket = Ticket(made.learnt, past.key, turn, heard=past.heard, counted=past.counted(text))
+        return Planned(text, made.sent.labels, made.learnt or made.sent, ticket)
+
+    def _make(self, request: Request, record: ConversationRecord, options: Options) -> Made:
+        known = record if options.dedupe else replace(record, labels={})
+        if options.mode == "shadow":
+            return Made(self._pilot.as_given(request, record), self._pilot.propose(request, known))
+        if options.mode == "off":
+            return Made(self._pilot.as_given(request, record), None)
+        plan = self._pilot.as_given(request, record) if options.held_out else self._pilot.propose(request, known)
+        return Made(plan, plan)
 
     def _retried(self, asked: BlocksRequest, past: Past) -> Turn | None:
         if past.key is None or past.history is None:

@@ -13,9 +13,11 @@ from prefixpilot.config import Annotate, PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.configuration.values import Secret
+from prefixpilot.proxy.control.controller import ControlSettings
 from prefixpilot.proxy.memory.settings import StoreSettings
+from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
-Mode = Literal["on", "off"]
+Mode = Literal["on", "off", "shadow"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -130,7 +132,7 @@ class ProxySettings:
         engine: base URL of the engine, with or without ``/v1``.
         host: address to listen on.
         port: port to listen on; 0 takes a free one.
-        mode: of requests that do not say (``X-PrefixPilot-Mode``).
+        mode: of requests that do not say (``X-PrefixPilot-Mode``); shadow plans and reports, and sends what off sends.
         tenant: what the index and the conversations are kept under, of requests of which no other tenant is known.
         cache_tokens: KV capacity of the engine in tokens, if known; bounds the index.
         connect_timeout: seconds to reach the engine.
@@ -160,8 +162,10 @@ class ProxySettings:
             6 to 7 tokens.
         gate: leave requests as they are (given order, no annotation) while ordering does not pay for its annotations.
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
+        control: whether treatment pays, route by route.
         store: what is kept of conversations, where and for how long.
         admin, tenants, log, tracing: tables of settings.
+        ordinary: what is done to requests without blocks.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -196,11 +200,13 @@ class ProxySettings:
     annotate: Annotate = PilotConfig().annotate
     gate: bool = False
     max_displacement: int | None = None
+    control: ControlSettings = field(default_factory=ControlSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    ordinary: OrdinarySettings = field(default_factory=OrdinarySettings)
 
     def __post_init__(self) -> None:
         self._check_engine()

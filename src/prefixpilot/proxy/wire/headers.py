@@ -9,9 +9,11 @@ from typing import Final, TypeAlias
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 CONVERSATION: Final = b"x-prefixpilot-conversation"
+DEDUPE: Final = b"x-prefixpilot-dedupe"
 MAX_DISPLACEMENT: Final = b"x-prefixpilot-max-displacement"
 MODE: Final = b"x-prefixpilot-mode"
 PLAN: Final = b"x-prefixpilot-plan"
+RECOGNISE: Final = b"x-prefixpilot-recognise"
 REQUEST_ID: Final = b"x-request-id"
 
 HOP_BY_HOP: Final = frozenset(

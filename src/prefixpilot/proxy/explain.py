@@ -1,0 +1,34 @@
+"""The answer to a request in mode explain: what would be sent, and why. Nothing is sent, and nothing is learnt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prefixpilot.proxy.forward import Forward
+
+
+def explained(forward: Forward) -> bytes:
+    """``{"request_id", "api", "outcome", "changed", "plan", "body"}`` as JSON; ``body`` is ``null`` if the client's is
+    not JSON. O(bytes)."""
+    plan: Any = None
+    if forward.report is not None:
+        plan = forward.report.full()
+    elif forward.plan_header is not None:
+        plan = json.loads(forward.plan_header)
+    answer = {
+        "request_id": forward.request_id,
+        "api": forward.api,
+        "outcome": forward.outcome,
+        "changed": forward.touched,
+        "plan": plan,
+        "body": _body(forward.body),
+    }
+    return json.dumps(answer).encode("ascii")
+
+
+def _body(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,118 @@
+"""The order of the units of a region, planned as the context of a request. Pure but for the pilot's index.
+
+Blocks are whole units, label and wrapper included, since the engine caches what stands in the prompt. Units that have
+become annotations go behind those in full, so that what they point to stands before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
+from prefixpilot.constraints import UNCONSTRAINED, Constraints
+from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
+from prefixpilot.formats.base import Region
+from prefixpilot.pieces import Span
+from prefixpilot.proxy.ordinary.settings import OrdinarySettings
+
+_SHARE_OF_REGION: Final = 8
+"""An order annotation may cost an eighth of its region where no saving is predicted yet."""
+
+
+class Arranged(NamedTuple):
+    """An order of a region.
+
+    Attributes:
+        order: index of the unit at each place.
+        annotation: the order annotation that it needs, with the white space that goes in front of it; empty if none.
+        plan: what to learn when the engine has it; ``None`` if nothing was planned.
+    """
+
+    order: tuple[int, ...]
+    annotation: str = ""
+    plan: Plan | None = None
+
+
+class Route(NamedTuple):
+    """What a region is planned for: see :class:`prefixpilot.core.Request`."""
+
+    request_id: RequestId
+    tenant: TenantId
+    scope: str
+    constraints: Constraints = UNCONSTRAINED
+
+
+def arrange(
+    region: Region,
+    text: str,
+    repeated: Sequence[bool],
+    route: Route,
+    propose: Callable[[Request], Plan],
+    settings: OrdinarySettings,
+    count: Callable[[str], int],
+    templates: Templates = DEFAULT_TEMPLATES,
+) -> Arranged:
+    """The order in which the units of a region are sent. O(one plan).
+
+    Args:
+        text: the string that it stands in.
+        route: with a bound on displacement, a region with annotations keeps its order.
+        repeated: of each unit, whether it has become an annotation.
+    """
+    given = tuple(range(len(region.units)))
+    full = [i for i in given if not repeated[i]]
+    texts = [_cut(text, region.units[i].span) for i in full]
+    tokens = sum(map(count, texts))
+    bounded = route.constraints is not UNCONSTRAINED and any(repeated)
+    if not region.movable or bounded or len(full) < 2 or tokens < settings.min_region_tokens:
+        return Arranged(given)
+    plan = propose(request(texts, route))
+    order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
+    note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
+    cost = estimate_annotation_tokens(note, templates) if note else 0
+    if note and cost > max(plan.predicted_cached_tokens or 0, tokens // _SHARE_OF_REGION):
+        return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
+    return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
+
+
+def request(texts: Sequence[str], route: Route) -> Request:
+    """The units of a region as the context of a request."""
+    blocks = tuple(ContextBlock(text=text) for text in texts)
+    return Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope, constraints=route.constraints)
+
+
+def _ranking(region: Region, order: Sequence[int], most: int, templates: Templates) -> str:
+    """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart."""
+    labels = [unit.label for unit in region.units]
+    named = [label for label in labels if label]
+    if not most or len(named) < len(labels) or len(set(named)) < len(labels):
+        return ""
+    top = range(min(most, len(order)))
+    if all(order[place] == place for place in top):
+        return ""
+    return ranking_annotation([named[i] for i in top], templates, rest=len(order) > most)
+
+
+def _joint(region: Region, text: str) -> str:
+    """White space as between the last two units; a line break where something else stands there."""
+    joint = text[region.units[-2].span.end : region.units[-1].span.start]
+    return joint if joint and not joint.strip() else "\n"
+
+
+def _costing(plan: Plan, cost: int) -> Plan:
+    """The plan with our annotation in the place of its own."""
+    gain = None if plan.gain is None else plan.gain + plan.annotation_tokens - cost
+    return replace(plan, order_annotation=None, annotation_tokens=cost, gain=gain)
+
+
+def _as_given(plan: Plan) -> Plan:
+    """What is learnt where the order stays as it was: that it was sent so. Nothing is predicted of it."""
+    blocks = tuple(b._replace(location_annotation=None) for b in sorted(plan.blocks, key=attrgetter("position")))
+    return replace(plan, blocks=blocks, annotation_tokens=0, prefix_len=0, predicted_cached_tokens=None)
+
+
+def _cut(text: str, span: Span) -> str:
+    return text[span.start : span.end]

@@ -1,0 +1,92 @@
+"""Which recognisers look at a string, and what they have met so far: kept for each tenant, bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from threading import RLock
+from typing import Final, cast
+
+from prefixpilot.apis.base import Segment
+from prefixpilot.errors import ConfigError
+from prefixpilot.formats.base import Recogniser, Region
+from prefixpilot.formats.catalogue import RECOGNISERS, named, regions
+from prefixpilot.formats.edges import EdgeStore
+from prefixpilot.formats.weak import learn
+from prefixpilot.proxy.guard import guarded
+from prefixpilot.proxy.ordinary.passages import Recognise
+from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
+
+MAX_TENANTS: Final = 32
+
+
+class Recognition:
+    """The recognisers that are on, and the edges that they have met, a store for each tenant.
+
+    Args:
+        recognisers: in the order in which they count.
+        lock: held for every look into a store.
+    """
+
+    def __init__(self, recognisers: Sequence[Recogniser], lock: RLock) -> None:
+        self.recognisers = tuple(recognisers)
+        self._lock = lock
+        self._edges: OrderedDict[str, EdgeStore] = OrderedDict()
+
+    @classmethod
+    def of(cls, settings: OrdinarySettings, lock: RLock) -> Recognition:
+        """As the settings say: the user's own first.
+
+        Raises:
+            ConfigError: a name that no recogniser has, or one that cannot be imported.
+        """
+        own = tuple(map(imported, settings.recognisers))
+        outside = ("documents",)
+        if EVERYTHING in settings.recognise:
+            return cls((*own, *RECOGNISERS), lock)
+        names = [name for name in settings.recognise if name not in {*outside, *(one.name for one in own)}]
+        return cls((*(one for one in own if one.name in settings.recognise), *named(names)), lock)
+
+    def recognise(self, tenant: str, names: tuple[str, ...] | None) -> Recognise:
+        """What finds regions for a tenant: with these recognisers only, or with all that are on."""
+        chosen = self._chosen(names)
+        edges = self._store(tenant)
+
+        def find(segment: Segment) -> tuple[Region, ...]:
+            return regions(segment, chosen, edges)
+
+        return find
+
+    def learn(self, tenant: str, segments: Iterable[Segment]) -> None:
+        """An engine has had these strings of a client's."""
+        learn(segments, self.recognisers, self._store(tenant))
+
+    def _chosen(self, names: tuple[str, ...] | None) -> tuple[Recogniser, ...]:
+        if names is None or EVERYTHING in names:
+            return self.recognisers
+        return tuple(recogniser for recogniser in self.recognisers if recogniser.name in names)
+
+    def _store(self, tenant: str) -> EdgeStore:
+        with self._lock:
+            store = self._edges.setdefault(tenant, EdgeStore())
+            self._edges.move_to_end(tenant)
+            if len(self._edges) > MAX_TENANTS:
+                self._edges.popitem(last=False)
+        return guarded(store, self._lock)
+
+
+def imported(path: str) -> Recogniser:
+    """A user's own recogniser, from ``package.module:name``.
+
+    Raises:
+        ConfigError: it cannot be imported, or is no recogniser.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError("recognisers", f"has {path!r} ({error})", "write package.module:name") from error
+    if not isinstance(getattr(found, "name", None), str) or not callable(getattr(found, "find", None)):
+        raise ConfigError("recognisers", f"has {path!r}, without name or find", "see prefixpilot.formats.base")
+    return cast(Recogniser, found)

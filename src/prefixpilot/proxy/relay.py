@@ -1,0 +1,55 @@
+"""An engine's answer on its way to the client: piece by piece, as it comes."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from prefixpilot.proxy.conversations import Conversations
+from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.learning import Observation
+from prefixpilot.proxy.wire.exchange import Exchange
+from prefixpilot.proxy.wire.upstream import EngineResponse, chunks
+from prefixpilot.proxy.wire.usage import UsageFilter
+
+
+async def pass_on(
+    exchange: Exchange,
+    response: EngineResponse,
+    observation: Observation | None,
+    conversations: Conversations,
+    usage: UsageFilter | None,
+) -> None:
+    """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
+    the turn is on disk, if it goes there."""
+    held = b""
+    hold = observation is not None and observation.holds_last and _is_json(response)
+    async with aclosing(chunks(response)) as pieces:
+        async for piece in pieces:
+            if observation is not None:
+                observation.feed(piece)
+                if observation.unsettled():
+                    await conversations.settle()
+                if hold:
+                    held, piece = piece, held
+            if usage is not None:
+                piece = usage.feed(piece)
+            if piece:
+                await exchange.write(piece)
+    if observation is not None:
+        observation.finish()
+        if observation.unsettled():
+            await conversations.settle()
+    await exchange.write(held if usage is None else usage.finish(), more=False)
+
+
+def usage_filter(forward: Forward | None, response: EngineResponse) -> UsageFilter | None:
+    """Of a stream with a usage event that only we asked for. One that is compressed passes as it is."""
+    if forward is None or not forward.usage_asked or response.headers.get("Content-Encoding", "identity") != "identity":
+        return None
+    events = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/event-stream"
+    return UsageFilter() if events else None
+
+
+def _is_json(response: EngineResponse) -> bool:
+    """Whether the answer is one JSON document: no lines or events that a client wants one by one."""
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json"
