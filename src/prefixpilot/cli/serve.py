@@ -152,7 +152,8 @@ def _serve(serving: ServeSettings) -> None:
     pilot = ContextPilot(serving.pilot) if serving.index is None else load_index(Path(serving.index), serving.pilot)
     _check_port_is_free(serving.host, serving.port)
     with contextlib.ExitStack() as stack:
-        configure_logs(serving.log, stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr))))
+        handler = stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr)))
+        configure_logs(serving.log, handler, others=True)
         engine = None
         if serving.engine == EMBEDDED:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)
