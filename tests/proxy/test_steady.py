@@ -16,6 +16,7 @@ from prefixpilot.proxy.control.controller import ControlSettings, Route, Trial
 from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.hosted_settings import ProviderSettings
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
+from prefixpilot.proxy.steady import Conversations
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.volatile.base import VolatileRules
 
@@ -258,6 +259,15 @@ def test_a_failing_rule_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert json.loads(forward.body)["messages"][0] == system(3)
     assert relay.metric("prefixpilot_fail_opens_total", step="front") == 1
     assert relay.metric("prefixpilot_fail_opens_total", step="treat") == 1
+
+
+def test_conversations_are_bounded() -> None:
+    known = Conversations(2)
+    for name in (b"a", b"b", b"a", b"c"):
+        known.add(name)
+    assert [name in known for name in (b"a", b"b", b"c")] == [True, False, True]
+    known.clear()
+    assert len(known) == 0
 
 
 def test_settings_name_their_table() -> None:
