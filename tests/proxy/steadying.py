@@ -25,8 +25,17 @@ class Relay:
     ) -> None:
         self.app = ProxyApp(ProxySettings(engine, **settings), clock=clock, **(steps or {}))
 
-    def ask(self, api: str, body: Mapping[str, Any], key: str = "k", reply: bool = True, **headers: str) -> Forward:
-        """Send a request; header names without ``x-prefixpilot-``. Without ``reply`` the engine fails."""
+    def ask(self, api: str, body: Mapping[str, Any], key: str = "k", **headers: str) -> Forward:
+        """Send a request; header names without ``x-prefixpilot-``."""
+        return self._ask(api, body, key, headers)
+
+    def refused(self, api: str, body: Mapping[str, Any]) -> Forward:
+        """Send a request; the engine fails."""
+        return self._ask(api, body, "k", {}, reply=False)
+
+    def _ask(
+        self, api: str, body: Mapping[str, Any], key: str, headers: Mapping[str, str], reply: bool = True
+    ) -> Forward:
         named = [(f"x-prefixpilot-{name}".encode(), value.encode()) for name, value in headers.items()]
         pipeline = self.app.pipeline
         call = Call([(b"authorization", key.encode()), *named], json.dumps(body).encode(), API_OF_NAME[api])

@@ -82,7 +82,7 @@ def test_what_is_asked_again_tells_the_time_of_the_newest_request() -> None:
 
 def test_what_the_engine_refused_was_not_told() -> None:
     relay = Relay(volatile=ROUND)
-    relay.ask("chat", chat([system(3), user("Hi?")]), reply=False)
+    relay.refused("chat", chat([system(3), user("Hi?")]))
     loop = chat([system(4), user("Hi?"), *call_of("1")])
     assert texts("chat", relay.sent("chat", loop))[1] == "Hi?\n\n[Current time: 2026-11-30 14:04]"
 
