@@ -2,9 +2,9 @@
 
 ::
 
-    parse -> restore -> plan -> place -> report ............ with blocks, or of a conversation
-    treat -> place ......................................... all others, if a treatment is on
-    observe, learn, record, metrics ........................ after the engine: first content, end of the answer
+    parse -> front -> restore -> plan -> place -> marks -> report ... with blocks, or of a conversation
+    treat -> place -> marks ......................................... all others, if a treatment is on
+    observe, learn, record, metrics ................................. after the engine: first content, end of the answer
 
 Every step is an argument of :class:`Pipeline`. An error of ours in a step before the engine sends the blocks plainly in
 the given order; one after it never reaches the client. Both are counted and logged. Pure but for the log: no I/O here.

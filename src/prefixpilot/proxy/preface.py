@@ -102,10 +102,12 @@ class Preface:
 
     def _excluded(self, prompt: Prompt, options: Options) -> Excluded:
         recognise = self._recognition.recognise(options.tenant, options.recognise)
+        found = ((segment, recognise(segment)) for segment in system_texts(prompt))
         memory = self._steady.rules.memory
         return {
-            segment.pointer: _units(recognise(segment), _sections(segment.text) if memory else ())
-            for segment in system_texts(prompt)
+            segment.pointer: _units(regions, _sections(segment.text) if memory else ())
+            for segment, regions in found
+            if regions
         }
 
 
