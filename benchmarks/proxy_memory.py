@@ -1,12 +1,18 @@
 """Memory of a running proxy: its resident size while it serves conversations, then requests that stand alone.
 
     python -m benchmarks.proxy_memory [--conversations 500] [--turns 10] [--alone 30000] [--every 1000] [--seed 0]
+    python -m benchmarks.proxy_memory --together 2000 [--requests 50000]
 
 The proxy is a process of its own (`prefixpilot serve`, its default bounds) before an engine that answers at once. A
 turn of a conversation has 15 of 3,000 documents of 1 kB, and every message before it; a request alone has 15 small
 documents that nobody has sent before: 20,000 fill the index, the rest shows whether it stays as it is. Flat means: the
 last fifth of the requests that stand alone adds less than 2 %.
-Linux only (`/proc`).
+
+With `--together` so many conversations go on at the same time instead, each with a turn in its turn: half of them with
+`context_blocks` under an id, half as an application that writes its documents into its messages and sends its whole
+history. Bounds are small, so that conversations, forms, contexts and plans are evicted all the time; a conversation
+that has had all its turns begins anew under another name. Flat means: the second half of the requests adds less than
+10 %. Writes `proxy_memory_together.json`. Linux only (`/proc`).
 """
 
 from __future__ import annotations
@@ -38,6 +44,17 @@ ANSWER = json.dumps(
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
 DOCUMENTS = 15
 START_S = 30.0
+TURNS = 12
+BOUNDS = (
+    "--max-conversations=400",
+    "--max-ledger-bytes=25165824",
+    "--max-contexts=3000",
+    "--max-blocks=15000",
+    "--max-plans=500",
+    "--ordinary-max-forms=20000",
+    "--ordinary-max-forms-bytes=16777216",
+)
+"""Of `--together`: a fifth of what goes on at the same time, so that most of it is evicted before it comes again."""
 
 
 class Engine(StreamRequestHandler):
@@ -83,8 +100,10 @@ class Proxy:
         finally:
             connection.close()
 
-    def chat(self, messages: list[dict[str, str]], documents: list[str], **headers: str) -> None:
-        body = {"model": "m", "messages": messages, "context_blocks": documents}
+    def chat(self, messages: list[dict[str, str]], documents: list[str] | None, **headers: str) -> None:
+        body: dict[str, Any] = {"model": "m", "messages": messages}
+        if documents is not None:
+            body["context_blocks"] = documents
         status, answer = self.request("POST", "/v1/chat/completions", body, **headers)
         if status != 200:
             raise RuntimeError(f"status {status}: {answer[:300]!r}")
@@ -96,11 +115,11 @@ class Proxy:
 
 
 @contextmanager
-def running_proxy(engine: str) -> Iterator[Proxy]:
+def running_proxy(engine: str, *bounds: str) -> Iterator[Proxy]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "prefixpilot.cli", "serve", "--engine", engine, "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, *bounds], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     proxy = Proxy(process, port)
     try:
         bound = time.monotonic() + START_S
@@ -140,6 +159,39 @@ def alone(proxy: Proxy, count: int, rng: random.Random) -> Iterator[None]:
         yield
 
 
+class Going:
+    """One of many conversations that go on at the same time."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.with_blocks = number % 2 == 0
+        self.begun = 0
+        self.messages: list[dict[str, str]] = []
+
+    def turn(self, proxy: Proxy, rng: random.Random) -> None:
+        """The next turn; of a new conversation when this one has had all of its own."""
+        if len(self.messages) >= 2 * TURNS:
+            self.begun, self.messages = self.begun + 1, []
+        name = f"conversation {self.number}/{self.begun}"
+        question = f"Question {len(self.messages)} of {name}?"
+        found = [f"Document {i} of many. " + "lorem ipsum dolor " * 16 for i in rng.sample(range(3000), 4)]
+        if self.with_blocks:
+            self.messages.append({"role": "user", "content": question})
+            proxy.chat(self.messages, found, **{"X-PrefixPilot-Conversation": name})
+        else:
+            units = "\n".join(f'<source id="{i}" name="d.txt">{text}</source>' for i, text in enumerate(found, 1))
+            self.messages.append({"role": "user", "content": f"<context>\n{units}\n</context>\n\n{question}"})
+            proxy.chat(self.messages, None)
+        self.messages.append({"role": "assistant", "content": "ok"})
+
+
+def together(proxy: Proxy, conversations: int, requests: int, rng: random.Random) -> Iterator[None]:
+    going = [Going(number) for number in range(conversations)]
+    for number in range(requests):
+        going[number % conversations].turn(proxy, rng)
+        yield
+
+
 def resident(proxy: Proxy, requests: Iterator[None], every: int) -> list[dict[str, float]]:
     """Resident size before the first request and after every so many."""
     sizes: list[dict[str, float]] = [{"requests": 0, "rss_mb": proxy.rss_mb()}]
@@ -149,32 +201,52 @@ def resident(proxy: Proxy, requests: Iterator[None], every: int) -> list[dict[st
     return sizes
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("conversations", 500), ("turns", 10), ("alone", 30_000), ("every", 1000), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    args = parser.parse_args()
-    rng = random.Random(args.seed)
+@contextmanager
+def before_an_engine(*bounds: str) -> Iterator[Proxy]:
     with Server(("127.0.0.1", 0), Engine) as engine:
         threading.Thread(target=engine.serve_forever, daemon=True).start()
-        with running_proxy(f"http://127.0.0.1:{engine.server_address[1]}") as proxy:
-            talking = resident(proxy, conversations(proxy, args.conversations, args.turns, rng), args.every)
-            by_themselves = resident(proxy, alone(proxy, args.alone, rng), args.every)
-            gauges = proxy.gauges()
+        with running_proxy(f"http://127.0.0.1:{engine.server_address[1]}", *bounds) as proxy:
+            yield proxy
         engine.shutdown()
-    last, before = by_themselves[-1], by_themselves[-1 - max(1, len(by_themselves) // 5)]
-    growth = last["rss_mb"] / before["rss_mb"] - 1
-    save(
-        "proxy_memory",
-        {
-            "workload": vars(args),
-            "of_conversations": talking,
-            "alone": by_themselves,
-            "last_fifth_growth": round(growth, 4),
-            "at_the_end": gauges,
-        },
-    )
-    return 0 if growth < 0.02 else 1
+
+
+def growth(sizes: list[dict[str, float]], share: float) -> float:
+    """How much the last part of the requests has added, as a share of what there was."""
+    before = sizes[-1 - max(1, round(len(sizes) * share))]
+    return round(sizes[-1]["rss_mb"] / before["rss_mb"] - 1, 4)
+
+
+def one_after_another(args: argparse.Namespace, rng: random.Random) -> bool:
+    with before_an_engine() as proxy:
+        talking = resident(proxy, conversations(proxy, args.conversations, args.turns, rng), args.every)
+        by_themselves = resident(proxy, alone(proxy, args.alone, rng), args.every)
+        gauges = proxy.gauges()
+    added = growth(by_themselves, 0.2)
+    sizes = {"of_conversations": talking, "alone": by_themselves}
+    save("proxy_memory", {"workload": vars(args), **sizes, "last_fifth_growth": added, "at_the_end": gauges})
+    return added < 0.02
+
+
+def all_together(args: argparse.Namespace, rng: random.Random) -> bool:
+    began = time.monotonic()
+    with before_an_engine(*BOUNDS) as proxy:
+        sizes = resident(proxy, together(proxy, args.together, args.requests, rng), args.every)
+        gauges = proxy.gauges()
+    added = growth(sizes, 0.5)
+    workload = {"together": args.together, "requests": args.requests, "turns": TURNS, "bounds": BOUNDS}
+    told = {"second_half_growth": added, "seconds": round(time.monotonic() - began, 1), "at_the_end": gauges}
+    save("proxy_memory_together", {"workload": workload, "sizes": sizes, **told})
+    return added < 0.1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = {"conversations": 500, "turns": 10, "alone": 30_000, "every": 1000, "seed": 0}
+    for name, default in {**numbers, "together": 0, "requests": 50_000}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    args = parser.parse_args()
+    run = all_together if args.together else one_after_another
+    return 0 if run(args, random.Random(args.seed)) else 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ sents = st.builds(
     lambda form, pointed, text: Sent((form,), text, tuple(pointed)),
     forms,
     targets,
-    st.sampled_from([(), (NamedText(0, Span(0, 1), b"d" * 16, b"r" * 16, True, "label"),)]),
+    st.sampled_from([(), (NamedText(0, Span(0, 2), Span(0, 1), b"d" * 16, b"r" * 16, True, "label"),)]),
 )
 
 

@@ -84,6 +84,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A peer that goes away is none."""
@@ -92,15 +93,18 @@ class _Server(socketserver.ThreadingTCPServer):
 class RawEngine:
     """Answers each request with ``answer(request)``; ``None`` closes the connection without a byte.
 
+    Args:
+        port: to listen on; 0 takes a free one.
+
     Attributes:
         hangs_up: whether to close the connection after the answer to a request, without having said so.
     """
 
-    def __init__(self, answer: Answer = lambda request: plain()) -> None:
+    def __init__(self, answer: Answer = lambda request: plain(), port: int = 0) -> None:
         self.requests: list[RawRequest] = []
         self.answer = answer
         self.hangs_up: Callable[[RawRequest], bool] = lambda request: False
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.engine = self  # type: ignore[attr-defined]
         self.port: int = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -38,8 +38,9 @@ PROBE_TIMEOUT_S = 5.0
 MAX_SNAPSHOT_BYTES = 1 << 30
 
 DESCRIPTION = """\
-Put the proxy before an engine that speaks the OpenAI chat API. Chat requests that carry `context_blocks` are planned
-so that the engine's KV prefix cache hits; every other request passes through as it came.
+Put the proxy before an engine that speaks the OpenAI or the Anthropic API. Requests are planned so that the engine's KV
+prefix cache hits: those that carry `context_blocks`, and ordinary ones in which documents are recognised. All else passes
+through as it came.
 
 The URL and a curl line that works as pasted are printed once the engine answers. Ctrl-C or SIGTERM ends it.
 """
@@ -75,7 +76,7 @@ examples:
 then:
   point the client's base URL at http://127.0.0.1:8765/v1 and add `context_blocks` to the body, a list of strings or of
   {"text", "id", "title"}. Headers: X-PrefixPilot-Conversation: ID (documents of earlier turns are not sent twice),
-  X-PrefixPilot-Mode: on|off, X-PrefixPilot-Max-Displacement: N. GET /healthz, /readyz, /metrics, /stats, /openapi.json.
+  X-PrefixPilot-Mode: on|off|shadow|explain, X-PrefixPilot-Max-Displacement: N. GET /healthz, /readyz, /metrics, /stats, /openapi.json.
 
 exit status: 0 ended by a signal, 1 the engine failed, 2 bad input (the reason is one line on stderr)
 """
@@ -152,7 +153,8 @@ def _serve(serving: ServeSettings) -> None:
     pilot = ContextPilot(serving.pilot) if serving.index is None else load_index(Path(serving.index), serving.pilot)
     _check_port_is_free(serving.host, serving.port)
     with contextlib.ExitStack() as stack:
-        configure_logs(serving.log, stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr))))
+        handler = stack.enter_context(contextlib.closing(BackgroundHandler(sys.stderr)))
+        configure_logs(serving.log, handler, others=True)
         engine = None
         if serving.engine == EMBEDDED:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)

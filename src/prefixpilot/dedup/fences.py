@@ -10,6 +10,15 @@ from prefixpilot.pieces import Span
 _FENCE: Final = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 
 
+def may_have_fences(text: str) -> bool:
+    """Whether their marks stand in a text: quick, since one character is looked for first.
+
+    >>> may_have_fences("a\\n```\\nb"), may_have_fences("a `b` c ~ d")
+    (True, False)
+    """
+    return ("`" in text and "```" in text) or ("~" in text and "~~~" in text)
+
+
 def fences(text: str) -> tuple[Span, ...]:
     """The fenced parts of a text, their marks included; one that is never closed reaches to the end. O(length).
 

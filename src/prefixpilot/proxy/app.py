@@ -50,6 +50,7 @@ from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.windows import Windows
 from prefixpilot.proxy.wire import headers as h
+from prefixpilot.proxy.wire.client import Refusal
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.wire.upstream import (
     EngineBrokeOffError,
@@ -100,7 +101,7 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
-        self._ordinary = OrdinaryTreat.of(settings.ordinary, self._planner, recognition, self._preface, lock)
+        self._ordinary = OrdinaryTreat.of(settings.ordinary, self._planner, lock, recognition, self._preface)
         steps.setdefault("treat", self._ordinary)
         self.pipeline = Pipeline(
             settings,
@@ -135,6 +136,10 @@ class ProxyApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(scope, receive, send)
+
+    def refuse(self, refusal: Refusal) -> bytes:
+        """Told by the server of what is refused before it is a request; the body of the answer."""
+        return self._front.refuse_unread(refusal)
 
     @asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from prefixpilot.errors import EngineError
 from prefixpilot.proxy.windows import Windows
-from prefixpilot.proxy.wire.upstream import Upstream, chunks
+from prefixpilot.proxy.wire.upstream import Upstream, chunks, kind_of
 
 EVERY_S: Final = 60.0
 MAX_BYTES: Final = 4 << 20
@@ -48,7 +48,7 @@ class EngineModels:
             async with asyncio.timeout(self._bound_s):
                 self._windows.learn(json.loads(await self._list()))
         except (EngineError, TimeoutError, ValueError, RecursionError) as error:
-            log.debug("the engine does not list its models: %s", error)
+            log.debug("the engine does not list its models: %s", kind_of(error))
 
     async def _list(self) -> bytes:
         """The engine's answer; empty if it is none, or too long."""

@@ -21,6 +21,7 @@ from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.wire import headers as h
+from prefixpilot.proxy.wire.client import Refusal
 from prefixpilot.proxy.wire.exchange import (
     BodyTooLargeError,
     ClientGoneError,
@@ -30,7 +31,7 @@ from prefixpilot.proxy.wire.exchange import (
     Send,
     SlowClientError,
 )
-from prefixpilot.proxy.wire.upstream import EngineBrokeOffError, EngineTimeoutError, EngineUnreachableError
+from prefixpilot.proxy.wire.upstream import EngineBrokeOffError, EngineTimeoutError, EngineUnreachableError, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -95,22 +96,45 @@ class Front:
         except asyncio.CancelledError:
             await self._refuse(exchange, RefusedError(503, "the proxy is ending", "server_error", None, "ending"))
         except ClientGoneError:
-            account.code = "client_gone"
-            log.debug("the client has gone")
+            self._gone(exchange, account)
         except EngineBrokeOffError as error:
             account.code = "engine_broke_off"
-            log.warning("%s", error)  # the answer stays without its end, as the engine left it
+            log.warning("broken off: %s", kind_of(error))  # the answer stays without its end, as the engine left it
         except Exception as error:
             refusal = self._refusal(exchange, error)
+            await self._refuse(exchange, refusal or self._unexpected(error))
             if refusal is None:
-                raise
-            await self._refuse(exchange, refusal)
+                raise  # the server logs it
+
+    def refuse_unread(self, refusal: Refusal) -> bytes:
+        """The body of an answer to what is no HTTP. Where that was no request, this is its account."""
+        path = refusal.target.partition(b"?")[0]
+        if not refusal.request:
+            tenant = TenantId(self._settings.tenant)
+            account = Account(uuid4().hex, "", "", tenant, status=refusal.status, code=refusal.code)
+            self._count(account, refusal.status)
+            self._accounts.close(account, [])
+        near = api_near(path)
+        error = RefusedError(refusal.status, refusal.message, "invalid_request_error", None, refusal.code)
+        return error.body("chat" if near is None else near.name)
+
+    def _gone(self, exchange: Exchange, account: Account) -> None:
+        account.code = "client_gone"
+        if exchange.refused is not None and account.outcome is None:
+            exchange.status, account.code = exchange.refused.status, exchange.refused.code
+            self._count(account, exchange.status)
+        log.debug("the client has gone")
 
     def _entered(self, exchange: Exchange, account: Account) -> AbstractContextManager[None]:
         """Whose it is, and its place among those under way. Raises RefusedError."""
         tenant = self._tenants.of(exchange.headers, exchange.peer)
         account.tenant = tenant
         return self._in_flight.counted(tenant)
+
+    def _unexpected(self, error: Exception) -> RefusedError:
+        self._metrics.fail_opens.labels("serve").inc()
+        message = f"the proxy failed on this request ({type(error).__name__})"
+        return RefusedError(500, message, "server_error", None, "proxy_error")
 
     def _refusal(self, exchange: Exchange, error: Exception) -> RefusedError | None:
         """The answer that an error stands for; ``None``: it is none of those that are expected."""

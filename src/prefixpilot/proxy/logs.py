@@ -1,7 +1,8 @@
 """What the proxy writes to stderr: one line a record, for people or for machines.
 
 Neither keys nor text of prompts get there: headers, queries and bodies are never logged, and of an unexpected error the
-kind and the place in our code are shown, its message only with ``details``.
+kind and the place in our code are shown, its message only with ``details``. Of what other libraries say only the
+opening words are shown, because they quote what they worked on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import re
 import threading
 import traceback
 from contextlib import suppress
@@ -40,7 +42,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": message_text(record, details=self._details),
         }
         if (current := request_id.get()) is not None:
             line["request_id"] = current
@@ -61,7 +63,7 @@ class TextFormatter(logging.Formatter):
         figures = dict(getattr(record, FIELDS, {}))
         if (current := request_id.get()) is not None:
             figures.setdefault("request_id", current)
-        words = [_time(record), record.levelname, record.getMessage()]
+        words = [_time(record), record.levelname, message_text(record, details=self._details)]
         words += [f"{key}={_shown(value)}" for key, value in figures.items()]
         text = " ".join(words)
         if record.exc_info and record.exc_info[1] is not None:
@@ -75,6 +77,13 @@ def _time(record: logging.LogRecord) -> str:
 
 def _shown(value: Any) -> str:
     return "-" if value is None else str(value)
+
+
+def message_text(record: logging.LogRecord, *, details: bool) -> str:
+    """What a record says; of another library's, only its opening words, unless ``details``."""
+    if details or record.name == PACKAGE or record.name.startswith(f"{PACKAGE}."):
+        return record.getMessage()
+    return re.split(r"[\n(<]", str(record.msg), maxsplit=1)[0].strip()
 
 
 def exception_text(error: BaseException, *, details: bool) -> str:
@@ -129,8 +138,12 @@ class BackgroundHandler(logging.Handler):
         super().close()
 
 
-def configure_logs(settings: LogSettings, handler: logging.Handler) -> None:
-    """Send what this package logs to ``handler`` and nowhere else. For commands; an app sets up its own."""
+def configure_logs(settings: LogSettings, handler: logging.Handler, *, others: bool = False) -> None:
+    """Send what this package logs to ``handler`` and nowhere else. For commands; an app sets up its own.
+
+    Args:
+        others: send it the warnings and errors of other libraries, too.
+    """
     formatter = JsonFormatter if settings.format == "json" else TextFormatter
     handler.setFormatter(formatter(details=settings.details))
     logger = logging.getLogger(PACKAGE)
@@ -139,4 +152,6 @@ def configure_logs(settings: LogSettings, handler: logging.Handler) -> None:
     logger.addHandler(handler)
     logger.setLevel(settings.level.upper())
     logger.propagate = False
+    if others:
+        logging.getLogger().addHandler(handler)
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if settings.access else logging.CRITICAL)

@@ -130,7 +130,7 @@ def _server(app: ProxyApp) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=client_protocol(app.settings.receive_timeout),
+            http=client_protocol(app.settings.receive_timeout, app.refuse),
             h11_max_incomplete_event_size=app.settings.max_header_bytes,
             ws="none",
             lifespan="on",

@@ -138,7 +138,8 @@ class ProxySettings:
         tenant: what the index and the conversations are kept under, of requests of which no other tenant is known.
         cache_tokens: KV capacity of the engine in tokens, if known; bounds the index.
         connect_timeout: seconds to reach the engine.
-        idle_timeout: seconds in which the engine may send nothing (a long prefill included).
+        idle_timeout: seconds in which the engine may send nothing (a long prefill included), or read nothing of a long
+            request.
         total_timeout: seconds for one request, all in all.
         ready_timeout: seconds ``/readyz`` waits for the engine.
         receive_timeout: seconds in which a client may send nothing of a head or a body that it has begun.

@@ -4,7 +4,16 @@
 ``gguf`` and is imported by its own name.
 """
 
-from prefixpilot.testing.faults import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond
+from prefixpilot.testing.faults import (
+    BreakOff,
+    CloseConnection,
+    ErrorEvent,
+    Fault,
+    Garbage,
+    HalfClose,
+    Respond,
+    Stall,
+)
 from prefixpilot.testing.simulated_engine import ReceivedRequest, SimulatedEngine
 from prefixpilot.testing.wires import SimulatedCall, SimulatedReply
 
@@ -14,9 +23,11 @@ __all__ = [
     "ErrorEvent",
     "Fault",
     "Garbage",
+    "HalfClose",
     "ReceivedRequest",
     "Respond",
     "SimulatedCall",
     "SimulatedEngine",
     "SimulatedReply",
+    "Stall",
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+LATER_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,32 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Write these bytes in place of an HTTP answer, then close the connection."""
+    """Write these bytes in place of an HTTP answer, then close the connection.
+
+    Attributes:
+        later: written ``LATER_S`` seconds behind ``data``, so that a client reads both apart.
+    """
 
     data: bytes = b"\x00\xffthis is not HTTP\r\n\r\n"
+    later: bytes = b""
 
 
-Fault: TypeAlias = Respond | BreakOff | ErrorEvent | CloseConnection | Garbage
+@dataclass(frozen=True, slots=True)
+class HalfClose:
+    """Write these bytes in place of an HTTP answer, then end only the sending side: the engine goes on reading."""
+
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Fall silent in the midst of an answer, and leave the connection open until the client gives it up.
+
+    Attributes:
+        after_chunks: how many content chunks go out before, in a stream; a plain answer stops within its body.
+    """
+
+    after_chunks: int = 1
+
+
+Fault: TypeAlias = Respond | BreakOff | ErrorEvent | CloseConnection | Garbage | HalfClose | Stall

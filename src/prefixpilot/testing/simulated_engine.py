@@ -14,7 +14,17 @@ from prefixpilot.errors import EngineError
 from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
 from prefixpilot.testing import chat_wire
 from prefixpilot.testing.chat_wire import BadChatError, Chat
-from prefixpilot.testing.faults import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond
+from prefixpilot.testing.faults import (
+    LATER_S,
+    BreakOff,
+    CloseConnection,
+    ErrorEvent,
+    Fault,
+    Garbage,
+    HalfClose,
+    Respond,
+    Stall,
+)
 from prefixpilot.testing.loopback import LoopbackServer, Receive, Scope, Send
 from prefixpilot.testing.messages_wire import MessagesWire
 from prefixpilot.testing.openai_wire import ChatWire, CompletionsWire
@@ -23,7 +33,9 @@ from prefixpilot.testing.wires import Said, SimulatedReply, Wire, error_event, s
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
-AnswerFault: TypeAlias = Respond | BreakOff | ErrorEvent
+CutFault: TypeAlias = BreakOff | Stall
+AnswerFault: TypeAlias = Respond | CutFault | ErrorEvent
+SocketFault: TypeAlias = CloseConnection | Garbage | HalfClose
 CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
 WIRES: Mapping[str, Wire] = {
     **dict.fromkeys(CHAT_PATHS, ChatWire()),
@@ -169,7 +181,7 @@ class SimulatedEngine:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request: record it, then answer until the answer is complete or the client is gone."""
         request, fault = self._record(scope, await _read_body(receive)), self.fault
-        if isinstance(fault, CloseConnection | Garbage):
+        if isinstance(fault, SocketFault):
             await self._hang_up(scope, receive, fault)
             return
         answer = asyncio.ensure_future(self._answer(request, send, fault))
@@ -221,21 +233,27 @@ class SimulatedEngine:
             model["max_model_len"] = self.context_window
         return json.dumps({"object": "list", "data": [model]}).encode()
 
-    async def _hang_up(self, scope: Scope, receive: Receive, fault: CloseConnection | Garbage) -> None:
+    async def _hang_up(self, scope: Scope, receive: Receive, fault: SocketFault) -> None:
         await asyncio.sleep(self.delay_s)
         transport = self._server.transport(scope)
-        if isinstance(fault, Garbage):
+        if isinstance(fault, Garbage | HalfClose):
             transport.write(fault.data)
-        transport.close()
+        if isinstance(fault, Garbage) and fault.later:
+            await asyncio.sleep(LATER_S)
+            transport.write(fault.later)
+        if isinstance(fault, HalfClose):
+            transport.write_eof()
+        else:
+            transport.close()
         await _client_gone(receive)
 
     async def _model(
-        self, wire: Wire, request: ReceivedRequest, send: Send, fault: BreakOff | ErrorEvent | None
+        self, wire: Wire, request: ReceivedRequest, send: Send, fault: CutFault | ErrorEvent | None
     ) -> None:
         try:
             body = request.json()
             chat = wire.read(body if isinstance(body, Mapping) else {})
-        except (BadChatError, ValueError) as error:
+        except (BadChatError, ValueError, RecursionError) as error:
             await _respond(send, 400, wire.error_body(str(error)), [JSON_TYPE])
             return
         cached, total = await self._compute(chat)
@@ -257,15 +275,16 @@ class SimulatedEngine:
                 await asyncio.sleep((access.total_tokens - cached) / self.prefill_tokens_per_s)
         return cached, access.total_tokens
 
-    async def _stream(self, send: Send, wire: Wire, said: Said, fault: BreakOff | ErrorEvent | None) -> None:
+    async def _stream(self, send: Send, wire: Wire, said: Said, fault: CutFault | ErrorEvent | None) -> None:
         await _begin(send, 200, [(b"content-type", b"text/event-stream")])
         for event in wire.begin(said):
             await _body(send, event)
         for piece in said.pieces if fault is None else said.pieces[: fault.after_chunks]:
             await asyncio.sleep(self.chunk_delay_s)
             await _body(send, wire.piece(said, piece))
-        if isinstance(fault, BreakOff):
-            return  # uvicorn closes the connection of an answer that has no end
+        if isinstance(fault, CutFault):
+            await _stop(fault)
+            return
         if isinstance(fault, ErrorEvent):
             await _body(send, error_event(wire.error(fault.error)), more=False)
             return
@@ -296,15 +315,20 @@ async def _body(send: Send, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def _respond(
-    send: Send, status: int, body: bytes, headers: Headers, fault: BreakOff | ErrorEvent | None = None
-) -> None:
-    """A whole answer, or the first half of its body if the fault is a BreakOff."""
+async def _respond(send: Send, status: int, body: bytes, headers: Headers, fault: CutFault | None = None) -> None:
+    """A whole answer, or the first half of its body if there is a fault."""
     await _begin(send, status, [*headers, (b"content-length", str(len(body)).encode())])
-    if isinstance(fault, BreakOff):
+    if fault is not None:
         await _body(send, body[: len(body) // 2])
+        await _stop(fault)
     else:
         await _body(send, body, more=False)
+
+
+async def _stop(fault: CutFault) -> None:
+    """The answer gets no end: uvicorn closes its connection when this returns; if it stalls, when the client goes."""
+    if isinstance(fault, Stall):
+        await asyncio.Event().wait()
 
 
 def _echo(request: ReceivedRequest) -> bytes:

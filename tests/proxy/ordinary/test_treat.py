@@ -33,7 +33,8 @@ from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.errors import ConfigError
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.memory.forms import NOBODY, Sent, Target
-from prefixpilot.proxy.ordinary import catalogue, chain
+from prefixpilot.proxy.ordinary import chain
+from prefixpilot.proxy.ordinary import names as names_of_texts
 from prefixpilot.proxy.ordinary.chain import Links
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
@@ -305,7 +306,7 @@ def test_an_annotation_in_a_json_string_is_escaped() -> None:
     again = calls(("2", "search", '{"q": 2}')), result("2", f"[{row(1, C)}, {row(7, quote)}]")
     sent = Proxy().send(chat(user("go"), *call, *again))["messages"][4]["content"]
     assert [entry["n"] for entry in json.loads(sent)] == [1, 7]
-    assert json.loads(sent)[1]["text"] == '[Unchanged: same text as row 1 that begins "The page says" above.]'
+    assert json.loads(sent)[1]["text"] == '[Unchanged: same text as the text that begins "The page says" above.]'
 
 
 def test_the_same_search_made_a_third_time_is_left_in_full() -> None:
@@ -462,7 +463,7 @@ def test_a_name_must_be_that_of_a_text_in_full() -> None:
     one = [user(notes(("x", A))), said("ok"), user(notes(("f", A))), said("ok")]
     proxy.send(chat(*one[:3]))
     later = user(notes(("y", A)) + "\nQ")
-    named = Target(text_digest(A), "f", inside=False)
+    named = Target(text_digest(A), "f", inside=False, words="f", label="f")
     link = Links.of(proxy.read(chat(*one, later))).links[4]
     assert link is not None
     span = Span(0, len('<note name="y">\n'))
@@ -536,7 +537,7 @@ def test_settings_that_cannot_be_used(field: str, value: Any) -> None:
     assert error.value.field == field
 
 
-@pytest.mark.parametrize("module", [catalogue, chain], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [names_of_texts, chain], ids=lambda module: module.__name__)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted and not results.failed

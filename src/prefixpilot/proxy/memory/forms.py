@@ -24,9 +24,9 @@ from prefixpilot.pieces import Form, Span
 MAX_SENDERS: Final = 8
 _ENTRY_BYTES: Final = 400
 _SENT_BYTES: Final = 320
-_TEXT_BYTES: Final = 320
+_TEXT_BYTES: Final = 400
 _CHUNK_BYTES: Final = 168
-_TARGET_BYTES: Final = 200
+_TARGET_BYTES: Final = 240
 _PIECE_BYTES: Final = 136
 
 
@@ -37,11 +37,17 @@ class Target(NamedTuple):
         digest: of the text (:func:`prefixpilot.dedup.chunking.text_digest`).
         name: by which the annotation calls it.
         inside: it stands in the same message, so that it is there whenever the message is.
+        words: of the name, those that stand in no other text above; empty if a call names it.
+        label: in the name; empty if none is.
+        call: that names it, without white space; empty if words do.
     """
 
     digest: bytes
     name: str
     inside: bool
+    words: str = ""
+    label: str = ""
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class NamedText:
 
     Attributes:
         segment: index of its string in the message.
-        body: its characters in the client's string.
+        span: its characters in the client's string, with label and wrapper.
+        body: those of the bare text.
         digest: of the text, decoded.
         raw: of the characters.
         full: it stands in full, so that a later annotation may point to it; else it is an annotation, or holds one.
@@ -60,6 +67,7 @@ class NamedText:
     """
 
     segment: int
+    span: Span
     body: Span
     digest: bytes
     raw: bytes
@@ -89,7 +97,7 @@ class Sent:
         literals = sum(sys.getsizeof(piece) for form in self.forms for piece in form if isinstance(piece, str))
         pieces = sum(map(len, self.forms)) + len(self.forms)
         labels = sum(sys.getsizeof(text.label) for text in self.texts)
-        names = sum(sys.getsizeof(target.name) for target in self.targets)
+        names = sum(sys.getsizeof(target.name) + sys.getsizeof(target.words + target.call) for target in self.targets)
         chunks = sum(len(text.chunks) for text in self.texts)
         size = _SENT_BYTES + literals + labels + names + pieces * _PIECE_BYTES + chunks * _CHUNK_BYTES
         return size + len(self.texts) * _TEXT_BYTES + len(self.targets) * _TARGET_BYTES

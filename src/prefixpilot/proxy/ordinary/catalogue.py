@@ -1,59 +1,98 @@
 """What stands in a prompt so far, and under which names: what an annotation may point to, and in which words. Pure.
 
-A name points to a text only if no other text above has it: the label of a document, its label and the words with which
-it begins, or those words. A tool result is named by its call; there the latest result counts, as the name says.
+A document is named by its label, by its label and the words with which it begins, or by these words: by the first of
+them that stands in no other text above. A tool result is named by its call, as the latest result of it, while that
+stands in full; then by the words with which it begins.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import result_name, text_name
-from prefixpilot.apis.base import Prompt, Segment, ToolCall
+from prefixpilot.apis.base import Message, Prompt, Segment, ToolCall
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.dedup.runs import ChunkIndex, Run
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
+from prefixpilot.proxy.ordinary.names import MAX_NAME, Pages, is_label, openings
 
-MAX_NAME: Final = 200
-"""Characters of a label, or of a call's arguments, that is used as a name."""
-_OPENING_WORDS: Final = 8
-_OPENING_CHARACTERS: Final = 80
-_LEAST_WORDS: Final = 3
-_UNQUOTABLE: Final = re.compile(r'["\\]')
+MAX_PLACES: Final = 4
+"""Places kept of each text: where the first has no name, another may."""
+
+
+class Name(NamedTuple):
+    """Words that mean one text.
+
+    Attributes:
+        text: as an annotation has them.
+        passage: of the place that they name.
+        words, label, call: see :class:`prefixpilot.proxy.memory.forms.Target`.
+    """
+
+    text: str
+    passage: int
+    words: str = ""
+    label: str = ""
+    call: str = ""
 
 
 class Standing(NamedTuple):
     """A text that stands in full.
 
     Attributes:
-        digest, raw: of the text, decoded, and of its characters.
-        names: words that may name it, shortest first.
-        message: index of its message.
+        text: what is known of it.
+        segment: the string that it stands in.
         passage: number of the message or region of system text whose form it belongs to.
     """
 
-    digest: bytes
-    raw: bytes
-    names: tuple[str, ...]
-    message: int
+    text: NamedText
+    segment: Segment
     passage: int
+
+    @property
+    def digest(self) -> bytes:
+        """Of the text, decoded."""
+        return self.text.digest
+
+    @property
+    def raw(self) -> bytes:
+        """Of its characters."""
+        return self.text.raw
+
+    @property
+    def label(self) -> str | None:
+        """Words that stand on it."""
+        return self.text.label
+
+    @property
+    def message(self) -> int:
+        """Index of its message."""
+        return self.segment.message
+
+
+class _Latest(NamedTuple):
+    """The latest result of a call, and whether all of it stands in full."""
+
+    digest: bytes
+    full: bool
+    call_id: str | None
 
 
 class Catalogue:
-    """Grows along a prompt, in the order in which the model reads it. All methods O(1) but for chunks."""
+    """Grows along a prompt, in the order in which the model reads it. O(1), but for chunks, and for names, which are
+    looked for in all that stands above."""
 
     def __init__(self, calls: Mapping[str, ToolCall]) -> None:
         self._calls = calls
-        self._standing: dict[bytes, Standing] = {}
-        self._bearer: dict[str, bytes] = {}
-        self._shared: set[str] = set()
-        self._in_full: set[tuple[str, bytes]] = set()
+        self._pages = Pages()
+        self._standing: dict[bytes, list[Standing]] = {}
+        self._labelled: set[tuple[str, bytes]] = set()
+        self._latest: dict[str, _Latest] = {}
         self._results: Counter[bytes] = Counter()
         self._documents: Counter[bytes] = Counter()
-        self._made: Counter[tuple[str, str]] = Counter()
+        self._made: Counter[str] = Counter()
         self._chunks = ChunkIndex()
         self._sources: list[Standing] = []
 
@@ -64,44 +103,63 @@ class Catalogue:
 
     # -- what has been read
 
-    def announce(self, text: NamedText, segment: Segment) -> None:
-        """A text will stand in this string, maybe in front of annotations that are about to be named: what has been
-        named must not mean it too."""
-        for name in () if text.whole else self._names(text, segment):
-            if self._bearer.setdefault(name, text.digest) != text.digest:
-                self._shared.add(name)
+    def read(self, message: Message) -> None:
+        """A message in which nothing has a name; words of it and of its calls may be those of a name."""
+        for segment in message.segments:
+            self._pages.open(segment.text)
+        for call in message.calls:
+            self._pages.open(call.arguments)
+
+    def read_text(self, text: str) -> None:
+        """A string comes next, in which nothing has a name."""
+        self._pages.open(text)
+
+    def read_string(self, segment: Segment) -> None:
+        """A string of a user or a tool, or a region of system text."""
+        self._pages.open(segment.text, chained=segment.role in ("user", "tool"))
+
+    def own(self, texts: Iterable[NamedText]) -> None:
+        """These texts stand in the newest string, maybe in front of annotations that are about to be named."""
+        self._pages.own(texts)
 
     def add(self, text: NamedText, segment: Segment, passage: int) -> None:
-        """A text of a string comes next; ``text.body`` counts the characters of ``segment.text``."""
-        self.announce(text, segment)
-        standing = Standing(text.digest, text.raw, self._names(text, segment), segment.message, passage)
+        """A text of the newest string has been read; its spans count the characters of ``segment.text``."""
         if segment.role == "tool" and not text.whole:
             self._documents[text.digest] += 1
-        if text.full:
-            self._standing.setdefault(text.digest, standing)
-            self._in_full.update((name, text.digest) for name in standing.names)
-            if text.chunks:
-                self._chunks.add(text.chunks)
-                self._sources.append(standing)
+        if not text.full:
+            return
+        standing = Standing(text, segment, passage)
+        places = self._standing.setdefault(text.digest, [])
+        if len(places) < MAX_PLACES:
+            places.append(standing)
+        if text.label is not None:
+            self._labelled.add((text.label, text.digest))
+        if text.chunks:
+            self._chunks.add(text.chunks)
+            self._sources.append(standing)
 
-    def add_result(self, segment: Segment, digest: bytes) -> None:
-        """A tool result has been read, whether in full or not: it is the latest of its call from here on."""
+    def add_result(self, segment: Segment, digest: bytes, *, full: bool) -> None:
+        """A tool result has been read: it is the latest of its call from here on. One of several strings is not all
+        of it."""
         self._results[digest] += 1
         call = self._call(segment)
         if call is not None:
-            self._made[call.name, call.arguments] += 1
-        name = self._call_name(segment)
-        if name is not None:
-            self._bearer[name] = digest
+            key = _key(call)
+            self._made[key] += 1
+            known = self._latest.get(key)
+            alone = known is None or known.call_id != segment.call_id
+            self._latest[key] = _Latest(digest, full and alone, segment.call_id)
 
     def add_sent(self, sent: Sent, segments: tuple[Segment, ...], passage: int) -> None:
         """A whole message, as it was sent."""
-        texts = list(sent.texts)
         for i, segment in enumerate(segments):
-            own = [text for text in texts if text.segment == i]
+            own = [text for text in sent.texts if text.segment == i]
+            self.read_string(segment)
+            self._pages.own(own)
             if segment.role == "tool":
-                whole = next((text.digest for text in own if text.whole), None)
-                self.add_result(segment, whole or text_digest(segment.text))
+                whole = next((text for text in own if text.whole), None)
+                digest = text_digest(segment.text) if whole is None else whole.digest
+                self.add_result(segment, digest, full=whole is not None and whole.full)
             for text in own:
                 self.add(text, segment, passage)
 
@@ -109,7 +167,8 @@ class Catalogue:
 
     def find(self, digest: bytes) -> Standing | None:
         """Where a text stands in full first."""
-        return self._standing.get(digest)
+        places = self._standing.get(digest)
+        return places[0] if places else None
 
     def times(self, digest: bytes) -> int:
         """How many tool results had this text."""
@@ -122,56 +181,61 @@ class Catalogue:
     def made(self, segment: Segment) -> int:
         """How often the call that a tool result answers has been answered before."""
         call = self._call(segment)
-        return 0 if call is None else self._made[call.name, call.arguments]
+        return 0 if call is None else self._made[_key(call)]
 
-    def name(self, standing: Standing) -> str | None:
-        """Words that can mean this text only; ``None`` if there are none."""
-        return next((name for name in standing.names if self._means(name, standing.digest)), None)
+    def name(self, standing: Standing) -> Name | None:
+        """Words that can mean this text only, the shortest; ``None`` if there are none. O(characters above)."""
+        places = (place for place in self._standing[standing.digest] if place.raw == standing.raw)
+        names = (name for place in places for name in self._names(place))
+        return next((name for name in names if self._means(name, standing.digest)), None)
 
     def runs(self, text: NamedText, at_least: int) -> list[tuple[Run, Standing]]:
         """The parts of a text that stand in others, and those others."""
         return [(run, self._sources[run.source]) for run in self._chunks.runs(text.chunks, at_least)]
 
     def holds(self, targets: Iterable[Target]) -> bool:
-        """Whether what these annotations point to stands in full so far, under these words, and they mean nothing else.
+        """Whether what these annotations point to stands in full so far, and their words mean nothing else.
 
-        O(targets).
+        The prompt is one with the chain for which they were made, so that words are looked for beside it only.
+        O(targets x characters of system text, answers and calls above), a search for one word mostly.
         """
-        return all(
-            self._bearer.get(target.name, target.digest) == target.digest
-            and target.name not in self._shared
-            and (target.inside or (target.name, target.digest) in self._in_full)
-            for target in targets
-        )
+        return all(self._holds(target) for target in targets)
 
-    def _means(self, name: str, digest: bytes) -> bool:
-        return self._bearer.get(name) == digest and name not in self._shared
+    def _holds(self, target: Target) -> bool:
+        if not target.inside and not self._stands(target):
+            return False
+        return target.call != "" or self._pages.still_alone(target.words, target.digest)
 
-    def _names(self, text: NamedText, segment: Segment) -> tuple[str, ...]:
+    def _stands(self, target: Target) -> bool:
+        if target.call:
+            return self._is_latest(target.call, target.digest)
+        return target.digest in self._standing and (not target.label or (target.label, target.digest) in self._labelled)
+
+    def _means(self, name: Name, digest: bytes) -> bool:
+        return self._is_latest(name.call, digest) if name.call else self._pages.alone(name.words, digest)
+
+    def _is_latest(self, call: str, digest: bytes) -> bool:
+        latest = self._latest.get(call)
+        return latest is not None and latest.full and latest.digest == digest
+
+    def _names(self, standing: Standing) -> Iterator[Name]:
+        text, segment = standing.text, standing.segment
+        label = text.label if is_label(text.label, segment.text) else None
         if text.whole:
-            name = self._call_name(segment)
-            return () if name is None else (name,)
-        label = text.label if text.label and len(text.label) <= MAX_NAME and "\n" not in text.label else None
-        words = opening(segment.text[text.body.start : text.body.start + 2 * _OPENING_CHARACTERS])
-        names = [] if label is None else [text_name(label)]
-        return (*names, text_name(label, words)) if words else tuple(names)
+            call = self._call(segment)
+            if call is None or self._latest[_key(call)].digest != text.digest:
+                return
+            if len(call.arguments) <= MAX_NAME:
+                yield Name(result_name(call.name, call.arguments), standing.passage, call=_key(call))
+        elif label is not None:
+            yield Name(text_name(label), standing.passage, label, label)
+        for words in openings(segment.text[text.body.start : text.body.end]):
+            yield Name(text_name(label, words), standing.passage, words, label or "")
 
     def _call(self, segment: Segment) -> ToolCall | None:
         return None if segment.call_id is None else self._calls.get(segment.call_id)
 
-    def _call_name(self, segment: Segment) -> str | None:
-        call = self._call(segment)
-        if call is None or len(call.arguments) > MAX_NAME:
-            return None
-        return result_name(call.name, call.arguments)
 
-
-def opening(text: str) -> str:
-    """The words with which a text begins, up to a character that cannot be quoted; empty if these are too few.
-
-    >>> opening('The fee is "due" in May.'), opening('It "is"')
-    ('The fee is', '')
-    """
-    plain = _UNQUOTABLE.split(text, maxsplit=1)[0]
-    words = plain.split()[:_OPENING_WORDS]
-    return " ".join(words)[:_OPENING_CHARACTERS] if len(words) >= _LEAST_WORDS else ""
+def _key(call: ToolCall) -> str:
+    """A call, however its arguments are spaced."""
+    return f"{call.name}({''.join(call.arguments.split())})"

@@ -71,8 +71,17 @@ def message_digest(message: Message) -> bytes:
         value = {"role": message.role, "content": value}
     elif isinstance(value, Mapping) and value.get("type") == "message":
         value = {key: member for key, member in value.items() if key != "type"}
-    text = canonical(value)
-    return blake2b(f"{message.role}\n{text}".encode(), digest_size=16).digest()
+    if isinstance(value, Mapping) and isinstance(value.get("content"), list) and len(value["content"]) == 1:
+        value = _without_marks(value)
+    content = value.get("content") if isinstance(value, Mapping) else None
+    if not isinstance(content, str):
+        return _digest(f"{message.role}\n{canonical(value)}")
+    rest = {key: member for key, member in value.items() if key != "content"}
+    return _digest(f"{message.role}\n{canonical(rest)}\n{content}")
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def canonical(value: Any) -> str:

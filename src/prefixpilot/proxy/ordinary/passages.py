@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prefixpilot.apis.base import Segment
 from prefixpilot.core import Plan
-from prefixpilot.dedup.fences import fences
+from prefixpilot.dedup.fences import fences, may_have_fences
 from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, fill
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
@@ -80,11 +80,11 @@ class Passage:
     def treat(self, segment: Segment, regions: Sequence[Region], index: int) -> Treated:
         """One string; ``index`` is its place in the message. A sealed one is only read, and has no regions."""
         self._start()
+        self.desk.catalogue.read_string(segment)
         if segment.role == "tool":
             self._treat_result(segment, regions, index)
         else:
-            for region in regions:
-                self._treat_region(region, segment, index)
+            self._treat_regions(regions, segment, index)
         return Treated(
             fill(len(segment.text), self._slots),
             tuple(self._texts),
@@ -102,23 +102,28 @@ class Passage:
 
     def _treat_result(self, segment: Segment, regions: Sequence[Region], index: int) -> None:
         whole = self.desk.result_text(segment, index)
+        self.desk.catalogue.own([whole])
         replaced = None if segment.sealed else self.desk.result(segment, whole, structured=bool(regions))
         if replaced is not None:
             self._replace(whole.body, replaced)
         else:
-            for region in regions:
-                self._treat_region(region, segment, index)
-        self.desk.catalogue.add_result(segment, whole.digest)
+            self._treat_regions(regions, segment, index)
         if self._slots:
             whole = replace(whole, full=False, chunks=())
+        self.desk.catalogue.add_result(segment, whole.digest, full=whole.full)
         self._add(whole, segment)
 
-    def _treat_region(self, region: Region, segment: Segment, index: int) -> None:
+    def _treat_regions(self, regions: Sequence[Region], segment: Segment, index: int) -> None:
+        """All texts of the string are known before any of them is named."""
+        known = [[self.desk.unit_text(unit, region, segment, index) for unit in region.units] for region in regions]
+        for texts in known:
+            self.desk.catalogue.own(texts)
+        for region, texts in zip(regions, known, strict=True):
+            self._treat_region(region, texts, segment)
+
+    def _treat_region(self, region: Region, texts: Sequence[NamedText], segment: Segment) -> None:
         pieces: list[Form] = []
         repeated: list[bool] = []
-        texts = [self.desk.unit_text(unit, region, segment, index) for unit in region.units]
-        for text in texts:
-            self.desk.catalogue.announce(text, segment)
         for unit, text in zip(region.units, texts, strict=True):
             replaced = self._treat_unit(unit, text, region, segment)
             pieces.append((unit.span,) if replaced is None else replaced.pieces)
@@ -167,7 +172,7 @@ class Passage:
 
 def outside_fences(regions: Sequence[Region], text: str) -> tuple[Region, ...]:
     """Those that no code fence holds: text that is quoted is not to be moved."""
-    if "```" not in text and "~~~" not in text:
+    if not regions or not may_have_fences(text):
         return tuple(regions)
     fenced = fences(text)
     return tuple(region for region in regions if not any(_inside(region, fence) for fence in fenced))

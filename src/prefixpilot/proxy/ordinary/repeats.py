@@ -11,17 +11,17 @@ inside the result of a call that was made twice before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, repeat_annotation, run_annotation
 from prefixpilot.apis.base import Segment
 from prefixpilot.dedup.chunking import chunks, text_digest
-from prefixpilot.dedup.fences import clear_of, cuts, fences
+from prefixpilot.dedup.fences import clear_of, cuts, fences, may_have_fences
 from prefixpilot.formats.base import Literals, Region, Repeats, Unit, written
 from prefixpilot.pieces import Form, Piece, Span
 from prefixpilot.proxy.memory.forms import NamedText, Target
-from prefixpilot.proxy.ordinary.catalogue import Catalogue, Standing
+from prefixpilot.proxy.ordinary.catalogue import Catalogue, Name, Standing
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 RESULTS_REPLACED: Final = 1
@@ -62,6 +62,7 @@ class Desk:
     partial: bool
     count: Callable[[str], int]
     templates: Templates = DEFAULT_TEMPLATES
+    _fenced: dict[str, tuple[Span, ...]] = field(default_factory=dict)
 
     # -- texts, as they are known
 
@@ -72,14 +73,15 @@ class Desk:
         raw = text_digest(body)
         digest = raw if unit.text == body else text_digest(unit.text)
         parts = chunks(body) if plain and self._chunked(body) else ()
-        return NamedText(index, unit.body, digest, raw, True, unit.label, chunks=parts)
+        return NamedText(index, unit.span, unit.body, digest, raw, True, unit.label, chunks=parts)
 
     def result_text(self, segment: Segment, index: int) -> NamedText:
         """What is kept of a tool result as a whole."""
         digest = text_digest(segment.text)
         plain = self.settings.partial == "all" and is_plain(segment.text) and self._chunked(segment.text)
         parts = chunks(segment.text) if plain else ()
-        return NamedText(index, Span(0, len(segment.text)), digest, digest, True, None, True, parts)
+        whole = Span(0, len(segment.text))
+        return NamedText(index, whole, whole, digest, digest, True, None, True, parts)
 
     def _chunked(self, body: str) -> bool:
         return self.settings.partial != "off" and len(body) >= self._least
@@ -133,39 +135,48 @@ class Desk:
     ) -> Replaced | None:
         if repeats == "repeat-only" and (standing.message == segment.message or standing.raw != text.raw):
             return None
-        name = self.catalogue.name(standing)
-        if name is None or cuts(text.body, fences(segment.text)):
+        name = None if cuts(text.body, self._fences(segment)) else self.catalogue.name(standing)
+        if name is None:
             return None
-        words = written(repeat_annotation(name, self.templates), literal)
+        words = written(repeat_annotation(name.text, self.templates), literal)
         saved = self.count(segment.text[text.body.start : text.body.end]) - self.count(words)
         if saved < self.settings.min_saving_tokens:
             return None
-        target = Target(standing.digest, name, standing.passage == self.passage)
         pieces = (Span(span.start, text.body.start), words, Span(text.body.end, span.end))
-        return Replaced(_filled(pieces), (target,), saved, True)
+        return Replaced(_filled(pieces), (self._target(standing.digest, name),), saved, True)
 
     def _runs(self, span: Span, text: NamedText, segment: Segment) -> Replaced | None:
         pieces: list[Piece] = []
         targets = []
-        saved, at, fenced = 0, span.start, fences(segment.text)
+        saved, at, fenced = 0, span.start, self._fences(segment)
         for run, standing in self.catalogue.runs(text, self._least):
             part = Span(text.body.start + run.start, text.body.start + run.end)
-            name = self.catalogue.name(standing)
-            edited = text.label is not None and text.label in standing.names
-            if name is None or edited or not clear_of(part, fenced):
+            edited = text.label is not None and text.label == standing.label
+            name = self.catalogue.name(standing) if clear_of(part, fenced) and not edited else None
+            if name is None:
                 continue
             run_text = segment.text[part.start : part.end]
             stripped = run_text.rstrip()
-            words = run_annotation(name, stripped, self.templates)
+            words = run_annotation(name.text, stripped, self.templates)
             gain = self.count(stripped) - self.count(words)
             if gain < self.settings.min_saving_tokens:
                 continue
             pieces += [Span(at, part.start), words]
-            targets.append(Target(standing.digest, name, standing.passage == self.passage))
+            targets.append(self._target(standing.digest, name))
             saved, at = saved + gain, part.end - (len(run_text) - len(stripped))
         if not targets:
             return None
         return Replaced(_filled((*pieces, Span(at, span.end))), tuple(targets), saved, False)
+
+    def _fences(self, segment: Segment) -> tuple[Span, ...]:
+        """Of a string, found once."""
+        known = self._fenced.get(segment.text)
+        if known is None:
+            known = self._fenced[segment.text] = fences(segment.text) if may_have_fences(segment.text) else ()
+        return known
+
+    def _target(self, digest: bytes, name: Name) -> Target:
+        return Target(digest, name.text, name.passage == self.passage, name.words, name.label, name.call)
 
 
 def is_plain(text: str) -> bool:

@@ -32,20 +32,28 @@ class OrdinaryTreat:
 
     Args:
         ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
-        preface: keeps the front steady, before units are looked for.
+        preface: keeps the front steady, before units are looked for; ``None``: it stays.
     """
 
-    def __init__(self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition, preface: Preface) -> None:
+    def __init__(
+        self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition, preface: Preface | None = None
+    ) -> None:
         self._ordinaries = ordinaries
         self._recognition = recognition
         self._preface = preface
 
     @classmethod
     def of(
-        cls, settings: OrdinarySettings, planner: Planner, recognition: Recognition, preface: Preface, lock: RLock
+        cls,
+        settings: OrdinarySettings,
+        planner: Planner,
+        lock: RLock,
+        recognition: Recognition | None = None,
+        preface: Preface | None = None,
     ) -> OrdinaryTreat | None:
         """``None`` if nothing is on: then bodies are not even read."""
-        if not recognition.recognisers and not preface.on:
+        recognition = recognition or Recognition.of(settings, lock)
+        if not recognition.recognisers and (preface is None or not preface.on):
             return None
         recognise = recognition.recognise(DEFAULT_TENANT, None)
         modes: tuple[Mode, ...] = ("on", "shadow")
@@ -58,7 +66,9 @@ class OrdinaryTreat:
         ordinary = self._ordinaries.get(options.mode)
         if ordinary is None:
             return _NOTHING
-        prefaced = self._preface.treat(prompt, options, Times(ordinary.ledger, who(options)))
+        prefaced = Prefaced(Steadied(prompt))
+        if self._preface is not None:
+            prefaced = self._preface.treat(prompt, options, Times(ordinary.ledger, who(options)))
         steadied = prefaced.steadied
         recognises = bool(self._recognition.recognisers) and options.recognise != ()
         if recognises:

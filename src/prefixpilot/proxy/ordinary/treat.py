@@ -195,6 +195,8 @@ class _Walk:
         """The body with its top-level documents in the order in which they are sent."""
         body = dict(self._prompt.body)
         for region in find_arrays(self._prompt, self._ordinary.settings.free_models):
+            for unit in region.units:
+                self._catalogue.read_text(unit.whole)
             if region.movable and len(region.pointer) == 1 and self._wants(region.format) and self._may_order():
                 name = str(region.pointer[0])
                 given = body.pop(name)
@@ -221,6 +223,7 @@ class _Walk:
         if message.role == "system":
             return self._system(message)
         if link is None:
+            self._catalogue.read(message)
             return (UNCHANGED,) * len(message.segments)
         self._passages += 1
         sent = self._recall(link)
@@ -239,6 +242,9 @@ class _Walk:
         endings = self._asked.endings
         if not endings:
             return forms
+        for segment in message.segments:
+            if segment.pointer in endings:
+                self._catalogue.read_text(endings[segment.pointer])
         return [
             appended(form, segment.text, endings[segment.pointer]) if segment.pointer in endings else form
             for segment, form in zip(message.segments, forms, strict=True)
@@ -259,8 +265,12 @@ class _Walk:
         forms: list[Form] = []
         for segment in message.segments:
             slots: list[Slot] = []
+            at = 0
             for region in self._regions(segment):
+                self._catalogue.read_text(segment.text[at : region.units[0].span.start])
                 slots += self._system_region(message, segment, region, forms, slots)
+                at = region.units[-1].span.end
+            self._catalogue.read_text(segment.text[at:])
             forms.append(fill(len(segment.text), slots))
         return forms
 

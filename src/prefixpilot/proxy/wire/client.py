@@ -6,8 +6,9 @@ And what it leaves open: a head that is too long is told so, and one that does n
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any, Final
+import logging
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from prefixpilot.errors import MissingExtraError
 
@@ -20,6 +21,33 @@ except ImportError:
 
 WIRE: Final = "prefixpilot.wire"
 """Key of the ASGI scope under which the app finds the :class:`ClientWire`."""
+_TOLD_BY_US: Final = (
+    "ASGI callable returned without completing response.",
+    "Invalid HTTP request received.",
+)
+"""What uvicorn says of an answer that breaks off as the engine's did, and of what is no HTTP. Both are in our log."""
+
+log = logging.getLogger(__name__)
+log.addFilter(lambda record: record.msg not in _TOLD_BY_US)
+
+
+class Refusal(NamedTuple):
+    """Our answer to what is no HTTP, or did not come to its end.
+
+    Attributes:
+        target: of the request, as far as it came; empty if that is not known.
+        request: there is a request that it ends; else nothing was passed to the app.
+    """
+
+    target: bytes
+    status: int
+    code: str
+    message: str
+    request: bool
+
+
+Refuse: TypeAlias = Callable[[Refusal], bytes]
+"""Told of a refusal; returns the body of the answer."""
 
 
 class ClientWire(h11.Connection):
@@ -30,24 +58,26 @@ class ClientWire(h11.Connection):
         reason: phrase of the answer that comes next; ``None``: the usual one of its status.
         max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
         too_long: the client sent a head longer than the bound.
+        refused: our answer to what was no HTTP; ``None`` if there is none.
     """
 
     target: bytes = b""
     reason: bytes | None = None
     max_head: int | None = None
     too_long: bool = False
+    refused: Refusal | None = None
 
     def next_event(self) -> Any:
         """As h11, and note the target."""
         try:
             event = super().next_event()
-            if isinstance(event, h11.Request) and self.max_head is not None and _head_bytes(event) > self.max_head:
-                raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
+            if isinstance(event, h11.Request):
+                self.target = event.target
+                if self.max_head is not None and _head_bytes(event) > self.max_head:
+                    raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
         except h11.RemoteProtocolError as error:
             self.too_long = error.error_status_hint == 431
             raise
-        if isinstance(event, h11.Request):
-            self.target = event.target
         return event
 
     def send(self, event: Any) -> Any:
@@ -65,9 +95,11 @@ class ClientProtocol(H11Protocol):
 
     Attributes:
         head_timeout: seconds from the first byte of a head, or from the connection, to the head's end.
+        refuse: told of what is refused before the app sees it.
     """
 
-    head_timeout: float = 60.0
+    head_timeout: float
+    refuse: Refuse
 
     def __init__(
         self,
@@ -77,6 +109,7 @@ class ClientProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.logger = log
         wire = self._wire = self.conn = ClientWire(h11.SERVER, **_limit(config))
         wire.max_head = config.h11_max_incomplete_event_size
         self._head_timer: asyncio.TimerHandle | None = None
@@ -128,8 +161,13 @@ class ClientProtocol(H11Protocol):
             self._refuse(400, msg, "invalid_http")
 
     def _refuse(self, status: int, message: str, code: str) -> None:
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-        body = json.dumps({"error": error}).encode("ascii")
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()  # an answer is under way
+            return
+        request = self.cycle is not None and not self.cycle.response_complete
+        target = self._wire.target if request or self._wire.too_long else self._begun_target()
+        self._wire.refused = Refusal(target, status, code, message, request)
+        body = self.refuse(self._wire.refused)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode("ascii")),
@@ -139,10 +177,15 @@ class ClientProtocol(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def _begun_target(self) -> bytes:
+        """Of a head that has not come to its end."""
+        words = self.conn.trailing_data[0].lstrip().partition(b"\r\n")[0].split(b" ")
+        return words[1] if len(words) > 2 else b""
 
-def client_protocol(head_timeout: float) -> type[ClientProtocol]:
-    """The protocol, with that bound."""
-    return type("ClientProtocol", (ClientProtocol,), {"head_timeout": head_timeout})
+
+def client_protocol(head_timeout: float, refuse: Refuse) -> type[ClientProtocol]:
+    """The protocol, with that bound, and whom it tells."""
+    return type("ClientProtocol", (ClientProtocol,), {"head_timeout": head_timeout, "refuse": staticmethod(refuse)})
 
 
 def _head_bytes(request: h11.Request) -> int:

@@ -38,32 +38,81 @@ class LostError(Exception):
 class EngineProtocol(ResponseHandler):
     """A connection to the engine. Counts its requests, and the bytes that came since the last one was sent.
 
+    Two waits that aiohttp leaves without an end have one here: for a body whose chunks turn out to be none midway, and
+    for an engine that does not read what is sent to it.
+
     Args:
         one_stream: let no request follow a stream of events on it.
+        write_timeout: seconds in which the engine may leave unread what the buffers between cannot hold.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, one_stream: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, one_stream: bool, write_timeout: float) -> None:
         super().__init__(loop=loop)
+        self._write_timeout = write_timeout
+        self._unread: asyncio.TimerHandle | None = None
+        self._connection: asyncio.Transport | None = None
         self._one_stream = one_stream
         self.requests = 0
         self.received = 0
+        self._body: aiohttp.StreamReader | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As aiohttp."""
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._connection = transport
+
+    def pause_writing(self) -> None:
+        """The engine does not read: wait for it no longer than the bound."""
+        super().pause_writing()
+        self._unread = self._loop.call_later(self._write_timeout, self._give_up)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _give_up(self) -> None:
+        self.set_exception(aiohttp.SocketTimeoutError("it does not read the request"))
+        if self._connection is not None:
+            self._connection.abort()  # to close would wait for what it does not read
 
     def data_received(self, data: bytes) -> None:
         """Count what comes."""
         self.received += len(data)
         super().data_received(data)
+        if self.exception() is not None:
+            self._break_off()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """As aiohttp."""
+        self._stop_waiting()
+        self._connection = None
+        super().connection_lost(exc)
+        self._break_off()
+
+    def _break_off(self) -> None:
+        body, self._body = self._body, None
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError("its body cannot be read on"))
 
     async def read(self) -> Any:
         """The head of the answer. Whether the connection serves again is settled here, before its body can end."""
         message, payload = await super().read()
+        self._body = payload
         kind = message.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if self._one_stream and kind == "text/event-stream":
             self.force_close()
         return message, payload
 
 
-def _protocol(one_stream: bool, loop: asyncio.AbstractEventLoop) -> ResponseHandler:
-    return EngineProtocol(loop, one_stream=one_stream)
+def _protocol(one_stream: bool, write_timeout: float, loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return EngineProtocol(loop, one_stream=one_stream, write_timeout=write_timeout)
 
 
 class EngineConnector(aiohttp.TCPConnector):
@@ -71,14 +120,15 @@ class EngineConnector(aiohttp.TCPConnector):
 
     Args:
         keep_alive: seconds for which an idle connection is kept; 0: each request has a connection of its own.
+        write_timeout: see :class:`EngineProtocol`.
     """
 
-    def __init__(self, *, limit: int, keep_alive: float, one_stream: bool = False) -> None:
+    def __init__(self, *, limit: int, keep_alive: float, write_timeout: float, one_stream: bool = False) -> None:
         if keep_alive:
             super().__init__(limit=limit, keepalive_timeout=keep_alive)
         else:
             super().__init__(limit=limit, force_close=True)
-        self._factory = functools.partial(_protocol, one_stream, loop=self._loop)
+        self._factory = functools.partial(_protocol, one_stream, write_timeout, loop=self._loop)
 
 
 class EngineRequest(aiohttp.ClientRequest):

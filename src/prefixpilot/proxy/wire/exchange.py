@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from prefixpilot.proxy.wire.client import WIRE, ClientWire
+from prefixpilot.proxy.wire.client import WIRE, ClientWire, Refusal
 from prefixpilot.proxy.wire.headers import RawHeaders, framed_once
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -70,6 +70,11 @@ class Exchange:
         """Whether the request announces a body."""
         names = {name for name, _ in self.headers}
         return b"content-length" in names or b"transfer-encoding" in names
+
+    @property
+    def refused(self) -> Refusal | None:
+        """What the client was told where its body turned out to be no HTTP; it then counts as gone."""
+        return self._wire.refused if self._wire else None
 
     async def stream(self) -> AsyncIterator[bytes]:
         """The request's body as it comes. Raises ClientGoneError, SlowClientError."""

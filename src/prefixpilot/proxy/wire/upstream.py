@@ -67,8 +67,11 @@ class Upstream:
     async def start(self) -> None:
         """Open the client. No connection is made yet."""
         limit, one_stream = self._settings.max_connections, self._url.scheme == "http"
-        self._pooled = self._session(EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, one_stream=one_stream))
-        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0))
+        idle = self._settings.idle_timeout
+        self._pooled = self._session(
+            EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, write_timeout=idle, one_stream=one_stream)
+        )
+        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0, write_timeout=idle))
 
     def _session(self, connector: EngineConnector) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -135,7 +138,7 @@ class Upstream:
         except LostError as lost:
             if not (again and lost.stale):
                 raise
-            log.debug("a kept connection to the engine was closed (%s); sending again on a new one", lost)
+            log.debug("a kept connection to the engine was closed (%s); sending again on a new one", kind_of(lost))
         return await self._attempt(self._fresh, head, body)
 
     async def _attempt(
@@ -204,6 +207,11 @@ def response_headers(response: EngineResponse) -> RawHeaders:
 def response_reason(response: EngineResponse) -> bytes:
     """The engine's reason phrase, as sent."""
     return (response.reason or "").encode("utf-8", "surrogateescape")
+
+
+def kind_of(error: BaseException) -> str:
+    """The kinds of an error and of its cause: all of it that may be logged, since its message may quote the engine."""
+    return " < ".join(type(each).__name__ for each in (error, error.__cause__) if each is not None)
 
 
 def _reason(error: BaseException) -> str:
