@@ -12,7 +12,7 @@ from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import ContextBlock, Plan, Request
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import JsonText
+from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.blocks import FIELD, plain_text
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
@@ -28,6 +28,7 @@ from prefixpilot.proxy.memory.records import (
     without_texts,
 )
 from prefixpilot.proxy.memory.window import spans_of, text_bytes
+from prefixpilot.proxy.preface import Prefaced
 from prefixpilot.proxy.steps import Failed
 from prefixpilot.proxy.windows import Windows
 
@@ -103,6 +104,7 @@ class Draft:
         source: the text of its body.
         past: or what failed on the way to it.
         request: to be planned together with others; ``None`` if it is not a first turn whose blocks may be ordered.
+        front: how its front is kept steady; ``asked`` reads so already. ``None``: it stays.
     """
 
     call: Call
@@ -111,6 +113,12 @@ class Draft:
     source: JsonText
     past: Past | Failed
     request: Request | None = None
+    front: Prefaced | None = None
+
+    @property
+    def front_edits(self) -> tuple[Edit, ...]:
+        """The edits that keep the front steady, of the client's body."""
+        return () if self.front is None else self.front.edits
 
 
 @dataclass(frozen=True, slots=True)

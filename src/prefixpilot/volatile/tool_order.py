@@ -89,6 +89,10 @@ class ToolOrders:
         if len(self._orders) > self._capacity:
             self._orders.popitem(last=False)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._orders.clear()
+
     def check_invariants(self) -> None:
         """Raise :class:`InvariantError` unless the bounds hold and no conversation has a name twice."""
         if len(self._orders) > self._capacity:
