@@ -1,8 +1,9 @@
 """Runs the samples of ``docs/what-changes.md`` through the proxy's own pipeline.
 
-A ``toml`` sample starts a proxy with those settings. A sample titled ``client`` is a request that it gets, in a path and with
-headers as the title says; the one titled ``engine`` behind it is what it sent. Chats are written as text: a line such
-as ``=== user ===`` before each message, and ``=== context block ===`` before each block.
+A ``toml`` sample starts a proxy with those settings. A sample titled ``client`` is a request that it gets, on the path
+and with the headers that the title names; the one titled ``engine`` behind it is what it sent. Chats are written as
+text: a line such as ``=== user ===`` before each message, and ``=== context block ===`` before each block.
+``(6000 characters)`` stands for so many characters of text.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ BLOCK = "context block"
 
 _HEAD = re.compile(r"^=== (.+) ===$", re.MULTILINE)
 _CALLS = re.compile(r"assistant calls (\w+) (\{.*\}) as (\w+)")
+_LONG = re.compile(r"\((\d+) characters\)")
 _RESULT = re.compile(r"tool, result of (\w+)")
 
 
@@ -52,7 +54,7 @@ class Product:
     def sent(self, client: Fence) -> str:
         """What the engine gets in the place of a sample, written as the sample is."""
         path, headers = _title(client.title)
-        body = _body(client)
+        body = _body(client._replace(text=_LONG.sub(_long, client.text)))
         call = Call([(k.lower().encode(), v.encode()) for k, v in headers.items()], body, API_OF_PATH[path.encode()])
         forward = self._pipeline.prepare(call)
         assert forward.outcome in ("planned", "passthrough"), forward.outcome
@@ -60,13 +62,21 @@ class Product:
         observation.feed(json.dumps(_ANSWERS[call.api.name]).encode())
         observation.finish()
         value = json.loads(forward.body)
-        return shown(value) if client.language == "text" else json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        told = shown(value) if client.language == "text" else json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        for match in _LONG.finditer(client.text):
+            told = told.replace(_long(match), match[0])
+        return told
 
 
 _ANSWERS: Mapping[str, Any] = {
     "chat": {"choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}}]},
     "messages": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "ok"}]},
 }
+
+
+def _long(match: re.Match[str]) -> str:
+    """The text that a sample does not write out."""
+    return ("lorem ipsum " * int(match[1]))[: int(match[1])]
 
 
 def _title(title: str) -> tuple[str, dict[str, str]]:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
-_FENCE = re.compile(r"^(?P<mark><!-- runs -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?P<mark><!-- runs -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _TITLE = re.compile(r'title="([^"]*)"')
 
 
@@ -70,8 +72,6 @@ def between(page: str, name: str, text: str) -> str:
     _, closing, tail = rest.partition(f"<!-- /{name} -->")
     assert opening and closing, f"no marks of {name}"
     return head + opening + text + closing + tail
-
-
 
 
 def write_all() -> None:

@@ -67,7 +67,7 @@ def _default(setting: Setting) -> str:
 
 
 def _is_unset(setting: Setting) -> bool:
-    return setting.default is None or isinstance(setting.default, tuple | dict) and not setting.default
+    return setting.default is None or (isinstance(setting.default, tuple | dict) and not setting.default)
 
 
 def sample() -> str:
