@@ -98,9 +98,10 @@ def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLA
     >>> order_annotation(["Doc 2"], rest=True)
     'Please read the context in the following priority order: [Doc 2], then the rest, and answer the question.'
     """
-    before, after = _around(templates.label)
+    before, after = _parts(templates.label)
     labels = before + (after + templates.separator + before).join(names) + after
-    return (templates.order_of_top if rest else templates.order).format(labels=labels)
+    opening, closing = _parts(templates.order_of_top if rest else templates.order)
+    return opening + labels + closing
 
 
 def location_annotation(name: str, *, earlier_turn: bool, templates: Templates = DEFAULT_TEMPLATES) -> str:
@@ -158,12 +159,16 @@ def ranking_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMP
     return templates.ranking.format(labels=templates.separator.join([*names, "the rest"] if rest else names))
 
 
-def block_name(number: int | str, templates: Templates = DEFAULT_TEMPLATES) -> str:
-    """What a block is called, from its number in the conversation or its id.
+def block_name(number: int | str | bytes, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What a block is called, from its number in the conversation or its id; bytes as UTF-8, the rest escaped.
 
     >>> block_name(3)
     'Doc 3'
+    >>> block_name(b"a\\xff")
+    'Doc a\\\\xff'
     """
+    if isinstance(number, bytes):
+        number = number.decode("utf-8", "backslashreplace")
     return _filled(templates.name, "number", number)
 
 
@@ -193,9 +198,10 @@ def estimate_annotation_tokens(text: str, templates: Templates = DEFAULT_TEMPLAT
     >>> estimate_annotation_tokens(order_annotation(["Doc 2", "Doc 1", "Doc 4"]))
     38
     """
-    opening = templates.label.partition("{")[0]
+    opening, _ = _parts(templates.label)
     labels = text.count(opening) if opening else text.count(templates.separator) + 1
-    return -(-(len(text.encode("utf-8", "surrogatepass")) + LABEL_BYTES * labels) // 4)
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return -(-(size + LABEL_BYTES * labels) // 4)
 
 
 @lru_cache(maxsize=4096)
@@ -205,10 +211,12 @@ def _filled(template: str, placeholder: str, value: int | str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _around(label: str) -> tuple[str, str]:
-    """What stands before and after the name in a label."""
-    before, _, after = label.format(name="\0").partition("\0")
-    return before, after
+def _parts(template: str) -> tuple[str, str]:
+    """What stands before and after the one placeholder of a template."""
+    pieces = list(string.Formatter().parse(template))
+    behind = 1 + next(i for i, (_, name, *_) in enumerate(pieces) if name is not None)
+    before, after = pieces[:behind], pieces[behind:]
+    return "".join(literal for literal, *_ in before), "".join(literal for literal, *_ in after)
 
 
 @lru_cache(maxsize=512)

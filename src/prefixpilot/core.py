@@ -12,8 +12,10 @@ from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.errors import InvalidRequestError
 
-BlockId: TypeAlias = int | str
-"""Identity of a context block: equal ids mean equal bytes in a prompt. See :mod:`prefixpilot.blocks`."""
+BlockId: TypeAlias = int | str | bytes
+"""Identity of a context block: equal ids mean equal bytes in a prompt. See :mod:`prefixpilot.blocks`.
+
+Ids are equal as Python values are: ``1``, ``"1"`` and ``b"1"`` are three blocks."""
 
 RequestId = NewType("RequestId", str)
 ConversationId = NewType("ConversationId", str)
@@ -46,8 +48,8 @@ class ContextBlock:
             raise InvalidRequestError("ContextBlock", "has neither text nor id", "give at least one of them")
         if self.text is not None and not isinstance(self.text, str):
             raise InvalidRequestError("ContextBlock.text", f"is {type(self.text).__name__}", "give a str")
-        if self.id is not None and (not isinstance(self.id, int | str) or isinstance(self.id, bool)):
-            raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int or a str")
+        if self.id is not None and (not isinstance(self.id, int | str | bytes) or isinstance(self.id, bool)):
+            raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int, a str or bytes")
         if self.title is not None and not isinstance(self.title, str):
             raise InvalidRequestError("ContextBlock.title", f"is {type(self.title).__name__}", "give a str")
         if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 0):

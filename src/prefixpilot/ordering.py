@@ -23,8 +23,9 @@ def order_blocks(blocks: Sequence[BlockId], prefix: Sequence[BlockId]) -> tuple[
     (1, 0, 2)
     """
     first = dict(zip(blocks, range(len(blocks)), strict=True))
-    if len(first) < len(blocks):
-        first = dict(zip(reversed(blocks), reversed(range(len(blocks))), strict=True))
+    if len(first) == len(blocks):
+        return (*map(first.pop, prefix), *first.values())
+    first = dict(zip(reversed(blocks), reversed(range(len(blocks))), strict=True))
     head = [first[block] for block in prefix]
     taken = set(head)
     return (*head, *[position for position in range(len(blocks)) if position not in taken])

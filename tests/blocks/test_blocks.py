@@ -24,7 +24,7 @@ def test_identity_is_stable_across_processes() -> None:
     for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         seen.add(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout)
-    assert seen == {f"{block_identity(ContextBlock('é'))}\n".encode()}
+    assert seen == {f"{block_identity(ContextBlock('é'))!s}\n".encode()}
 
 
 def test_any_str_has_an_identity_and_a_length() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from prefixpilot import ContextPilot, PilotConfig, Request
 from prefixpilot.config import TailOrder
 from prefixpilot.core import BlockId, RequestId, TenantId
-from prefixpilot.errors import ConfigError
+from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.tail_learner import MAX_HELD, TailLearner
 from prefixpilot.pilot.trial import Trial
@@ -73,7 +75,7 @@ def test_it_finds_that_co_occurrence_pays_more(capacity: int | None) -> None:
 def test_it_comes_back_when_the_workload_changes() -> None:
     trial, window = Trial((co_occurrence, relevance), 200), Window(1024)
     verdicts = []
-    for contexts in (sessions(400), popular(2600)):
+    for contexts in (sessions(400), popular(5200)):
         for context in contexts:
             if trial.next_is_tried():
                 trial.observe(window, dict.fromkeys(context, 1))
@@ -171,3 +173,87 @@ def test_threads_share_one_pilot() -> None:
     assert failures == []
     pilot.check_invariants()
     assert pilot.live_requests <= 50
+
+
+def warm_pilot(contexts: list[list[BlockId]]) -> ContextPilot:
+    pilot = ContextPilot(PilotConfig(cache_tokens=600))
+    for number, blocks in enumerate(contexts):
+        pilot.optimize(Request.from_ids(str(number), blocks))
+    return pilot
+
+
+@pytest.mark.parametrize("count", [10, 700, 1200])
+def test_what_is_learnt_of_tails_outlives_a_snapshot(count: int) -> None:
+    contexts = popular(count + 40)
+    pilot, restored = warm_pilot(contexts[:count]), ContextPilot(PilotConfig(cache_tokens=600))
+    restored.restore(json.loads(json.dumps(pilot.snapshot())))
+    restored.check_invariants()
+    assert restored.snapshot() == pilot.snapshot()
+    for number, blocks in enumerate(contexts[count:]):
+        request = Request.from_ids(f"new {number}", blocks)
+        assert restored.optimize(request).sent == pilot.optimize(request).sent
+
+
+def test_the_verdict_outlives_a_snapshot() -> None:
+    trial, window = Trial((co_occurrence, relevance), 200), Window(1024)
+    for context in sessions(400):
+        trial.next_is_tried()
+        trial.observe(window, dict.fromkeys(context, 1))
+        window.add(context)
+    restored = Trial((co_occurrence, relevance), 200)
+    assert restored.verdict is co_occurrence
+    restored.restore(json.loads(json.dumps(trial.snapshot())))
+    assert restored.verdict is trial.verdict is relevance
+
+
+def test_a_snapshot_of_version_1_has_nothing_of_tails() -> None:
+    snapshot = warm_pilot(popular(60)).snapshot()
+    del snapshot["tails"]
+    restored = ContextPilot()
+    restored.restore({**snapshot, "version": 1})
+    assert restored.live_requests == len(snapshot["order_of_use"])
+    assert restored.snapshot()["tails"] == []
+
+
+def test_a_snapshot_is_read_by_a_pilot_that_learns_less() -> None:
+    snapshot = warm_pilot(popular(60)).snapshot()
+    plans: list[tuple[TailOrder, int]] = [("relevance", 0), ("chain", 1)]
+    for tail, known in plans:
+        restored = ContextPilot(PilotConfig(tail=tail))
+        restored.restore(snapshot)
+        tails = restored.snapshot()["tails"]
+        assert [entry["trial"] for entry in tails] == [None] * known
+
+
+def _route(contexts: Any, trial: Any = None) -> list[dict[str, Any]]:
+    return [{"tenant": "t", "scope": "", "contexts": contexts, "trial": trial}]
+
+
+@pytest.mark.parametrize(
+    "tails",
+    [
+        3,
+        [3],
+        [{}],
+        _route([[]]),
+        _route([[1.5]]),
+        _route([[{"hex": "x"}]]),
+        _route([3]),
+        _route([[1]], {"seen": -1, "duels": []}),
+        _route([[1]], {"seen": 1, "duels": []}),
+        _route([[1]], {"seen": 1, "duels": [{"lead": float("nan"), "variance": 1, "ahead": False}] * 2}),
+    ],
+)
+def test_damaged_tails_are_refused_whole(tails: Any) -> None:
+    snapshot, fresh = warm_pilot(popular(20)).snapshot(), ContextPilot()
+    with pytest.raises(InvalidRequestError, match=r"snapshot\.tails"):
+        fresh.restore({**snapshot, "tails": tails})
+    assert fresh.live_requests == 0 and fresh.snapshot()["tails"] == []
+
+
+def test_requests_of_a_batch_on_a_warm_tree_are_tried() -> None:
+    contexts = popular(60)
+    pilot = warm_pilot(contexts[:30])
+    pilot.optimize_batch([Request.from_ids(f"b{i}", c) for i, c in enumerate(contexts[30:])])
+    trials = [one.snapshot()["tails"][0]["trial"] for one in (pilot, warm_pilot(contexts))]
+    assert trials[0] == trials[1] and trials[0]["seen"] == 60 - 17

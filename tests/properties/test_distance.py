@@ -9,7 +9,7 @@ from tests.properties.strategies import contexts
 
 from prefixpilot.core import BlockId
 from prefixpilot.distance import distance, overlap
-from prefixpilot.distance.pairwise import pairwise_distances
+from prefixpilot.distance.pairwise import pairwise_distances, sparse_distances
 
 alphas = st.floats(0.001, 0.01)
 maybe_empty = st.lists(st.integers(0, 9), max_size=6, unique=True)
@@ -43,3 +43,23 @@ def test_pairwise_of_long_contexts_in_opposite_order_and_of_a_block_that_all_hol
     matrix = pairwise_distances(many)
     expected = [[0.0 if a is b else distance(a, b) for b in many] for a in many]
     assert matrix.tolist() == expected
+
+
+@given(st.lists(maybe_empty, max_size=12), alphas, st.integers(1, 9))
+def test_stored_pairs_are_those_that_share_a_block(many: list[list[BlockId]], alpha: float, chunk: int) -> None:
+    stored = sparse_distances(many, alpha, chunk=chunk)
+    assert stored is not None
+    found = {}
+    for i in range(len(many)):
+        own = slice(stored.ends[i], stored.ends[i + 1])
+        assert sorted(stored.columns[own]) == list(stored.columns[own])
+        found.update({(i, int(j)): d for j, d in zip(stored.columns[own], stored.values[own], strict=True)})
+    pairs = [(i, j) for i in range(len(many)) for j in range(i + 1, len(many)) if set(many[i]) & set(many[j])]
+    assert found == {(i, j): distance(many[i], many[j], alpha) for i, j in pairs}
+
+
+def test_too_many_stored_pairs_are_declined() -> None:
+    many: list[list[BlockId]] = [[0, i] for i in range(1, 100)]
+    assert sparse_distances(many, most=0.5) is None
+    assert sparse_distances(many[:1], most=1.0) is not None
+    assert sparse_distances([[i] for i in range(100)], most=0.5) is not None

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.properties.strategies import contexts
 
 from prefixpilot.core import BlockId
-from prefixpilot.distance.pairwise import pairwise_distances
-from prefixpilot.index.linkage import average_linkage, average_linkage_specification
+from prefixpilot.distance.pairwise import pairwise_distances, sparse_distances
+from prefixpilot.index.linkage import Merge, average_linkage, average_linkage_specification
+from prefixpilot.index.sparse_linkage import link_contexts, sparse_average_linkage
 
 
 @given(st.lists(contexts, min_size=1, max_size=14), st.data())
@@ -41,3 +42,39 @@ def test_linkage_of_more_contexts_that_is_made_smaller_on_the_way(seed: int) -> 
     sizes = [chance.randrange(1, 4) for _ in many]
     expected = average_linkage_specification(matrix.tolist(), sizes)
     assert average_linkage(matrix, sizes) == expected
+
+
+def sparse(many: list[list[BlockId]], sizes: list[int], few: int, alpha: float = 0.001) -> list[Merge]:
+    distances = sparse_distances(many, alpha)
+    assert distances is not None
+    return sparse_average_linkage(distances, sizes, few)
+
+
+@given(st.lists(contexts, min_size=1, max_size=14), st.integers(0, 8), st.sampled_from([0.001, 0.01]), st.data())
+def test_linkage_over_stored_pairs(many: list[list[BlockId]], few: int, alpha: float, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=len(many), max_size=len(many)))
+    expected = average_linkage_specification(pairwise_distances(many, alpha).tolist(), sizes)
+    assert sparse(many, sizes, few, alpha) == expected
+
+
+@pytest.mark.parametrize("blocks", [200, 2000])
+@pytest.mark.parametrize("seed", range(3))
+def test_linkage_over_stored_pairs_of_more_contexts_that_moves_them_on_the_way(seed: int, blocks: int) -> None:
+    chance = random.Random(seed)
+    many: list[list[BlockId]] = [chance.sample(range(blocks), chance.randrange(1, 9)) for _ in range(90)]
+    sizes = [chance.randrange(1, 4) for _ in many]
+    expected = average_linkage_specification(pairwise_distances(many).tolist(), sizes)
+    assert sparse(many, sizes, few=2) == expected == link_contexts(many, sizes, 0.001)
+
+
+def test_contexts_that_share_nothing_merge_in_their_order() -> None:
+    many: list[list[BlockId]] = [[i] for i in range(9)]
+    expected = average_linkage_specification(pairwise_distances(many).tolist(), [1] * 9)
+    assert sparse(many, [1] * 9, few=2) == expected
+
+
+def test_five_thousand_contexts_by_either_way() -> None:
+    """Enough for the way of the product to be the sparse one."""
+    chance = random.Random(7)
+    many: list[list[BlockId]] = [chance.sample(range(20 * (i % 900), 20 * (i % 900) + 21), 4) for i in range(4600)]
+    assert link_contexts(many, [1] * 4600, 0.001) == average_linkage(pairwise_distances(many), [1] * 4600)

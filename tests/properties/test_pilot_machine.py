@@ -39,7 +39,8 @@ def block(number: BlockId) -> ContextBlock:
     if isinstance(number, int) and number % 2:
         return ContextBlock(id=number)
     spaces = "  " if number == 8 else " "
-    return ContextBlock(text=f"text{spaces}of {number if number not in (8, 6) else 6}", id=number)
+    name = str(6 if number == 8 else number)
+    return ContextBlock(text=f"text{spaces}of {name}", id=number)
 
 
 class PilotMachine(RuleBasedStateMachine):

@@ -196,6 +196,16 @@ def test_a_reply_that_is_nobodys_changes_nothing(reply: str) -> None:
     assert later.texts[0] == "[Doc 1]\nONE\n\ncontinue"
 
 
+def test_a_reply_that_the_client_wrote_itself_is_that_turns_from_then_on() -> None:
+    desk = Desk()
+    asked, edited = user("Again?"), assistant("Yes, it is.")
+    desk.ask(chat([asked], ["A"]), "c", reply="No, it is not.")
+    second = desk.ask(chat([asked, edited, asked], ["B"]), "c", reply="Yes, it is.")
+    third = desk.ask(chat([asked, edited, asked, edited, user("And?")], ["C"]), "c")
+    assert third.texts[:3] == second.texts
+    assert (third.plan["restored"], third.plan["unmatched"]) == (2, 0)
+
+
 def test_after_more_retries_than_are_kept_no_reply_contradicts() -> None:
     desk = Desk()
     for n in range(6):

@@ -35,6 +35,18 @@ class WindowMachine(RuleBasedStateMachine):
         assert counts == [sum(block in context for context in last) for block in blocks]
         assert self.window.holders(blocks[0]).bit_count() == counts[0]
 
+    @rule(blocks=contexts)
+    def a_window_of_the_same_contexts_goes_on_as_this(self, blocks: list[BlockId]) -> None:
+        again = Window(self.window.size)
+        for context in self.window.contexts():
+            again.add(context)
+        last = self.sent[len(self.sent) - len(self.window) :]
+        assert [set(context) for context in again.contexts()] == [set(context) for context in last]
+        self.add(blocks)
+        again.add(blocks)
+        assert [set(c) for c in again.contexts()] == [set(c) for c in self.window.contexts()]
+        again.check_invariants()
+
     @invariant()
     def sound(self) -> None:
         self.window.check_invariants()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from prefixpilot.blocks.identity import block_identity, rendered_text
 from prefixpilot.config import Normalization
 from prefixpilot.core import BlockId, ContextBlock
-from prefixpilot.errors import ConfigError
+from prefixpilot.errors import ConfigError, InvariantError
 
-SortKey = tuple[int, int | str]
+SortKey = tuple[int, int | str | bytes]
 
 
 def estimate_tokens(text: str) -> int:
@@ -29,7 +28,8 @@ class StoredBlock(NamedTuple):
         block_id: its identity.
         block: what to render: the caller's block, or with normalisation the first-seen one.
         tokens: length, as given, counted or estimated when it was first seen.
-        sort_key: order of blocks inside an index node: by id, and for text-only blocks by first appearance.
+        sort_key: order of blocks inside an index node: by id (ints, then strings, then bytes), and for text-only blocks
+            by first appearance.
     """
 
     block_id: BlockId
@@ -39,15 +39,22 @@ class StoredBlock(NamedTuple):
 
 
 class _Known(NamedTuple):
+    """What is kept of a block whose text is not: each caller's own block is rendered."""
+
     tokens: int
     first_seen: int
-    kept: StoredBlock | None
+
+
+_Record: TypeAlias = StoredBlock | _Known
 
 
 class BlockStore:
-    """Records of blocks by identity, least recently used out first. ``intern`` is O(length of the text).
+    """Records of blocks by identity, bounded. ``intern`` is O(length of the text).
 
-    Texts are kept only under normalisation, where the first-seen text is rendered for every block equal to it.
+    Two generations: a block that is used goes to the newer one; when that is full, the older one is forgotten and the
+    newer takes its place. So between the last ``max_blocks / 2`` and ``max_blocks`` blocks used are known, and a use
+    is one look-up, where an exact order of use takes a walk through cold memory. What is forgotten is freed little by
+    little. Texts are kept only under normalisation, where the first-seen text is rendered for every block equal to it.
     Not thread-safe.
     """
 
@@ -59,48 +66,62 @@ class BlockStore:
     ) -> None:
         if max_blocks < 1:
             raise ConfigError("max_blocks", f"is {max_blocks}", "use an int of 1 or more")
-        self._max = max_blocks
+        self._generation = max(1, max_blocks // 2)
+        self._keeps_older = max_blocks > 1
         self._normalization: Normalization = normalization
         self._count = count_tokens or estimate_tokens
-        self._known: OrderedDict[BlockId, _Known] = OrderedDict()
+        self._newer: dict[BlockId, _Record] = {}
+        self._older: dict[BlockId, _Record] = {}
+        self._forgotten: dict[BlockId, _Record] = {}
         self._seen = 0
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._newer) + len(self._older)
 
     def intern(self, block: ContextBlock) -> StoredBlock:
         """The record of ``block``, made on first sight. A block of unknown length and no text counts one token."""
         block_id = block.id if block.text is None else block_identity(block, self._normalization)
         assert block_id is not None  # ContextBlock promises a text or an id
-        known = self._known.get(block_id)
+        known = self._newer.get(block_id)
         if known is None:
-            known = self._learn(block_id, block)
-        else:
-            self._known.move_to_end(block_id)
-        return known.kept or _stored(block_id, block, known.tokens, known.first_seen)
+            known = self._older.pop(block_id, None) or self._learn(block_id, block)
+            self._put(block_id, known)
+        if isinstance(known, StoredBlock):
+            return known
+        return _stored(block_id, block, known.tokens, known.first_seen)
 
     def intern_all(self, blocks: Sequence[ContextBlock]) -> list[StoredBlock]:
-        """:meth:`intern` of each, in parallel. A known id without text is looked up here, at half the cost."""
-        known, used = self._known.get, self._known.move_to_end
+        """:meth:`intern` of each, in parallel. An id without text that was used lately is looked up here, faster."""
         result = []
         for block in blocks:
-            found = known(block.id) if block.text is None and block.id is not None else None
-            if found is None or found.kept is None:
-                result.append(self.intern(block))
-            else:
-                used(found.kept.block_id)
-                result.append(found.kept)
+            found = self._newer.get(block.id) if block.text is None and block.id is not None else None
+            result.append(found if isinstance(found, StoredBlock) else self.intern(block))
         return result
 
-    def _learn(self, block_id: BlockId, block: ContextBlock) -> _Known:
+    def check_invariants(self) -> None:
+        """Raise ``InvariantError`` unless the generations are bounded and hold no block twice. O(everything)."""
+        most = self._generation
+        older = most if self._keeps_older else 0
+        bounded = len(self._newer) <= most and len(self._older) <= older
+        held = len(self) + len(self._forgotten)
+        if not bounded or held > max(2 * most, 2) or not self._newer.keys().isdisjoint(self._older):
+            raise InvariantError("block store: a generation is too large, or a block is in two")
+
+    def _put(self, block_id: BlockId, known: _Record) -> None:
+        if len(self._newer) >= self._generation:
+            self._forgotten = self._older
+            self._older = self._newer if self._keeps_older else {}
+            self._newer = {}
+        self._newer[block_id] = known
+        for _ in range(min(2, len(self._forgotten))):
+            self._forgotten.popitem()
+
+    def _learn(self, block_id: BlockId, block: ContextBlock) -> _Record:
         tokens, first_seen = self._length(block), self._seen
-        keep = block.text is None or self._normalization != "none"
-        known = _Known(tokens, first_seen, _stored(block_id, block, tokens, first_seen) if keep else None)
         self._seen += 1
-        self._known[block_id] = known
-        if len(self._known) > self._max:
-            self._known.popitem(last=False)
-        return known
+        if block.text is None or self._normalization != "none":
+            return _stored(block_id, block, tokens, first_seen)
+        return _Known(tokens, first_seen)
 
     def _length(self, block: ContextBlock) -> int:
         if block.tokens is not None:
@@ -114,9 +135,7 @@ class BlockStore:
 
 
 def _stored(block_id: BlockId, block: ContextBlock, tokens: int, first_seen: int) -> StoredBlock:
-    sort_key: SortKey
     if block.id is None:
-        sort_key = (2, first_seen)
-    else:
-        sort_key = (0, block.id) if isinstance(block.id, int) else (1, block.id)
-    return StoredBlock(block_id, block, tokens, sort_key)
+        return StoredBlock(block_id, block, tokens, (3, first_seen))
+    kind = 0 if isinstance(block.id, int) else 1 if isinstance(block.id, str) else 2
+    return StoredBlock(block_id, block, tokens, (kind, block.id))

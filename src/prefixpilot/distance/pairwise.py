@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ _CHUNK: Final = 1 << 16
 """Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""
 _POPULAR: Final = 16
 """A block that at least one in so many contexts hold is counted for all contexts at once, others holder by holder."""
+
+_SAMPLES: Final = 64
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -29,19 +31,66 @@ def pairwise_distances(contexts: Sequence[Sequence[BlockId]], alpha: float = 0.0
     n = len(contexts)
     result = np.empty((n, n), dtype=np.float64)
     counts = _Overlaps(contexts)
-    lengths = counts.lengths.astype(np.float64)
     step = max(1, _CHUNK // max(n, 1))
     for first in range(0, n, step):
         rows = slice(first, min(first + step, n))
         sums = counts.of(rows)
-        hit = np.flatnonzero(sums > 0)
+        hit = np.flatnonzero(sums)
+        row, column = np.divmod(hit, n)
         result[rows] = 1.0
-        shared = np.floor(sums[hit] / counts.unit)
-        displacement = sums[hit] - shared * counts.unit
-        longest = np.maximum(lengths[rows, None], lengths).ravel()[hit]
-        result[rows].reshape(-1)[hit] = 1.0 - shared / longest + alpha * (displacement / shared)
+        result[rows].reshape(-1)[hit] = counts.distances(row + first, column, sums[hit], alpha)
     np.fill_diagonal(result, 0.0)
     return result
+
+
+class SparseDistances(NamedTuple):
+    """Distances of each context to those behind it that it shares a block with; all others are 1.
+
+    Attributes:
+        ends: ``(n + 1,)``; those of context i are ``ends[i]`` to ``ends[i + 1]`` of the other two.
+        columns: the contexts behind it, rising for each context.
+        values: the distances, in parallel.
+    """
+
+    ends: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def sparse_distances(
+    contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0, chunk: int = _CHUNK
+) -> SparseDistances | None:
+    """As :func:`pairwise_distances`, of the pairs that share a block only, each once. Memory O(such pairs).
+
+    About ``chunk`` shared blocks are looked at together.
+
+    ``None`` if more than the share ``most`` of the pairs of some contexts are such: of every n / 64-th context.
+    """
+    n = len(contexts)
+    counts = _Overlaps(contexts)
+    sampled = range(0, n, max(1, n // _SAMPLES))
+    if sum(int(np.count_nonzero(counts.of(slice(i, i + 1)))) for i in sampled) > most * n * len(sampled):
+        return None
+    ends = np.zeros(n + 1, dtype=np.int64)
+    columns, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for pairs in counts.pairs_behind(chunk):
+        row, column = np.divmod(pairs.cells, n)
+        ends[1:] += np.bincount(row, minlength=n)
+        columns.append(column)
+        values.append(counts.distances(row, column, pairs.sums, alpha))
+    return SparseDistances(np.cumsum(ends), np.concatenate(columns), np.concatenate(values))
+
+
+class _Pairs(NamedTuple):
+    """Pairs that share a block, rising.
+
+    Attributes:
+        cells: ``row * n + column``.
+        sums: as :class:`_Overlaps` has them.
+    """
+
+    cells: Ints
+    sums: Ints
 
 
 class _Overlaps:
@@ -49,6 +98,7 @@ class _Overlaps:
 
     Attributes:
         unit: more than all displacements of one pair together.
+        order: the places of ``blocks``, block by block.
         ends: the blocks of context i are ``ends[i - 1]`` to ``ends[i]`` of ``blocks`` and ``places``.
         holders, held_at: of each block in turn, the contexts that hold it and where; block b has ``count[b]`` of them,
             from ``start[b]`` on.
@@ -68,8 +118,8 @@ class _Overlaps:
         self.ends = np.concatenate([[0], np.cumsum(self.lengths)])
         owner = np.repeat(np.arange(self.n), self.lengths)
         self.places = np.arange(total) - self.ends[owner]
-        order = np.argsort(self.blocks, kind="stable")
-        self.holders, self.held_at = owner[order], self.places[order]
+        self.order = np.argsort(self.blocks, kind="stable")
+        self.holders, self.held_at = owner[self.order], self.places[self.order]
         self.count = np.bincount(self.blocks, minlength=len(number))
         self.start = np.cumsum(self.count) - self.count
         popular = np.flatnonzero(self.count * _POPULAR >= self.n)
@@ -79,6 +129,48 @@ class _Overlaps:
         smallest = np.min_scalar_type(-self.unit * (longest + 1))
         self.table = np.full((len(popular), self.n), -1, dtype=smallest)
         self.table[self.row_of[self.blocks[in_table]], owner[in_table]] = self.places[in_table]
+
+    def distances(
+        self, rows: Ints, columns: Ints, sums: NDArray[np.float64] | Ints, alpha: float
+    ) -> NDArray[np.float64]:
+        """Distances of pairs that share a block, from their sums."""
+        shared: NDArray[np.float64] = np.floor(sums / self.unit)
+        displacement = sums - shared * self.unit
+        longest = np.maximum(self.lengths[rows], self.lengths[columns])
+        result: NDArray[np.float64] = 1.0 - shared / longest + alpha * (displacement / shared)
+        return result
+
+    def pairs_behind(self, chunk: int) -> Iterator[_Pairs]:
+        """All pairs of a context and one behind it that share a block, some rows at a time.
+
+        Each block of a context meets the holders behind it; a sort brings what belongs to one pair together.
+        """
+        place = np.empty(len(self.blocks), dtype=np.int64)
+        place[self.order] = np.arange(len(place))
+        behind = self.start[self.blocks] + self.count[self.blocks] - place - 1
+        met = np.concatenate([[0], np.cumsum(behind)])[self.ends]
+        first = 0
+        while first < self.n:
+            stop = max(first + 1, int(np.searchsorted(met, met[first] + chunk, side="right")) - 1)
+            own = slice(self.ends[first], self.ends[stop])
+            yield self._pairs(place[own], behind[own])
+            first = stop
+
+    def _pairs(self, places: Ints, behind: Ints) -> _Pairs:
+        """Of the holders at these places, each with so many that follow in the same list of holders.
+
+        Pair and sum are sorted as one integer: n^2 x 4 k^2 has to stay below 2^63.
+        """
+        before = np.cumsum(behind) - behind
+        other = np.repeat(places + 1 - before, behind) + np.arange(int(behind.sum()))
+        terms = np.abs(self.held_at[other] - np.repeat(self.held_at[places], behind)) + self.unit
+        cells = np.repeat(self.holders[places] * self.n, behind) + self.holders[other]
+        bits = (2 * self.unit).bit_length()
+        packed = np.sort(cells << bits | terms)
+        cells = packed >> bits
+        begins = np.flatnonzero(np.diff(cells, prepend=-1))
+        sums = np.add.reduceat(packed & ((1 << bits) - 1), begins) if len(begins) else packed
+        return _Pairs(cells[begins], sums)
 
     def of(self, rows: slice) -> NDArray[np.float64]:
         """The sums of rows with all contexts, flattened. Whole numbers, exact below 2^53."""

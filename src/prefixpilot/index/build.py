@@ -36,7 +36,8 @@ def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortK
     4. Top-down: a node's blocks are its parent's, followed by its own: an internal node's by ``sort_key``, a leaf's in
        the retriever's order.
 
-    O(n^2) time and memory over n distinct contexts (NumPy), O(n * blocks) for the tree. None of them may be live.
+    O(n^2) time over n distinct contexts (NumPy), O(n * blocks) for the tree; memory O(pairs that share a block), and
+    O(n^2) where most do. None of them may be live.
     """
     groups: dict[frozenset[BlockId], list[BatchContext]] = {}
     for context in contexts:
@@ -57,10 +58,9 @@ def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: floa
     clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks), 0.0) for i, c in enumerate(contexts)]
     tops: list[_Draft] = []
     if len(contexts) > 1:
-        from prefixpilot.distance.pairwise import pairwise_distances
-        from prefixpilot.index.linkage import average_linkage
+        from prefixpilot.index.sparse_linkage import link_contexts
 
-        for merge in average_linkage(pairwise_distances([c.blocks for c in contexts], alpha), sizes):
+        for merge in link_contexts([c.blocks for c in contexts], sizes, alpha):
             pair = [c for c in (clusters[merge.first], clusters[merge.second]) if c is not None]
             shared = pair[0].content & pair[1].content if len(pair) == 2 else frozenset()
             if shared:

@@ -20,7 +20,7 @@ def check_tree(index: ContextIndex, *, prefixes: bool = True, distinct: bool = F
         node = stack.pop()
         _check_links(node)
         if distinct:
-            _require(all(len(same) == 1 for same in node.branches.values()), "siblings begin alike", node)
+            _require(all(first.twin is None for first in node.branches.values()), "siblings begin alike", node)
         _check_content(node, prefixes=prefixes)
         if node is not index.root:
             total += node.own_tokens
@@ -39,13 +39,16 @@ def check_tree(index: ContextIndex, *, prefixes: bool = True, distinct: bool = F
 def _check_links(node: Node) -> None:
     for slot, child in node.children.items():
         _require(child.parent is node and child.slot == slot, "a child does not point back", node)
-        _require(any(c is child for c in node.branches.get(child.branch, ())), "a child has no branch", node)
-    _require(sum(map(len, node.branches.values())) == len(node.children), "branches are not the children", node)
+        _require(any(c is child for c in node.beginning_with(child.branch)), "a child has no branch", node)
+    begun = sum(1 for first in node.branches.values() for _ in first.and_twins())
+    _require(begun == len(node.children), "branches are not the children", node)
     _require(list(node.children) == sorted(node.children), "slots do not rise", node)
 
 
 def _check_content(node: Node, *, prefixes: bool) -> None:
     _require(len(node.tokens) == len(node.blocks) == len(set(node.blocks)), "blocks repeat or lack a length", node)
+    _require(node.total == sum(node.tokens), "the total is not that of its lengths", node)
+    _require(node.own == len(node.blocks) - node.start, "the number of its own blocks is wrong", node)
     if node.parent is None:
         return
     _require(node.start == common_prefix(node.parent.blocks, node.blocks), "start is wrong", node)

@@ -51,12 +51,12 @@ def average_linkage_specification(distances: Sequence[Sequence[float]], sizes: S
 
 def average_linkage(distances: NDArray[np.float64], sizes: Sequence[int]) -> list[Merge]:
     """UPGMA. About O(n^2) time in practice; overwrites ``distances``."""
-    linkage = _Linkage(distances, sizes)
+    linkage = Linkage(distances, sizes)
     return [linkage.merge() for _ in range(len(sizes) - 1)]
 
 
-class _Linkage:
-    """State of the fast version: a row for each cluster, living or merged into another, in the order of their names.
+class Linkage:
+    """The fast version, one merge at a time: a row for each cluster, living or gone, in the order of their names.
 
     A cluster looks for its nearest neighbour among the clusters behind it only. Averages of two clusters are seldom
     nearer than both, so a neighbour that merges away leaves a lower bound behind, and the search is repeated only when
@@ -72,7 +72,7 @@ class _Linkage:
         living: how many there are.
     """
 
-    def __init__(self, distances: NDArray[np.float64], sizes: Sequence[int]) -> None:
+    def __init__(self, distances: NDArray[np.float64], sizes: Sequence[int] | NDArray[np.float64]) -> None:
         n = len(sizes)
         self.names = np.arange(n)
         self.size = np.array(sizes, dtype=np.float64)

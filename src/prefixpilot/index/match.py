@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
@@ -74,13 +74,14 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
         depth = len(node.blocks)
         if depth == len(blocks):
             continue
-        for child in node.branches.get(blocks[depth], ()):
-            own = child.blocks
-            matched = common_prefix(own, blocks)
+        child = node.branches.get(blocks[depth])
+        while child is not None:
+            matched = depth + 1 if child.own == 1 else common_prefix(child.blocks, blocks)
             if matched > longest:
                 best, longest = child, matched
-            if matched == len(own) and child.children:
+            if child.branches and matched == len(child.blocks):
                 stack.append(child)
+            child = child.twin
     return _match(best, longest)
 
 
@@ -89,31 +90,42 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
 
     Follows only children whose first own block is in the context, so that every prefix it returns has been sent just
     so. Among equally heavy paths those that begin with the more relevant block win, and of these the first found.
-    O(nodes on such paths x context length).
+    O(nodes on such paths x context length). Most of its time goes to memory that is not in the core's cache, so it
+    looks at as little of each node as it can.
     """
-    rank = {block: place for place, block in enumerate(blocks)}
-    best, best_matched, best_tokens, best_rank = root, 0, 0, 0
-    stack = [(root, 0)]
+    rank = dict(zip(blocks, range(len(blocks)), strict=True))
+    width, backward = len(rank), list(reversed(rank))
+    best, best_matched, best_tokens = root, 0, 0
+    stack = [root.branches[block] for block in reversed(_shared_branches(root, rank))]
     while stack:
-        node, above = stack.pop()
-        branches = node.branches
-        fewer, more = (branches, rank) if len(branches) < len(rank) else (rank, branches)
-        for block in fewer:
-            if block not in more:
+        node = stack.pop()
+        if node.twin is not None:
+            stack.append(node.twin)
+        if node.own > 1:
+            matched = _matched(node, rank)
+            if matched < len(node.blocks):
+                tokens = sum(node.tokens[:matched])
+                if tokens > best_tokens:
+                    best, best_matched, best_tokens = node, matched, tokens
                 continue
-            for child in branches[block]:
-                own, lengths, matched = child.blocks, child.tokens, child.start + 1
-                end, tokens = len(own), above + lengths[matched - 1]
-                while matched < end and own[matched] in rank:
-                    tokens += lengths[matched]
-                    matched += 1
-                if tokens >= best_tokens:
-                    first = rank[own[0]]
-                    if tokens > best_tokens or first < best_rank:
-                        best, best_matched, best_tokens, best_rank = child, matched, tokens, first
-                if matched == end and child.children:
-                    stack.append((child, tokens))
+        if node.total > best_tokens:
+            best, best_matched, best_tokens = node, len(node.blocks), node.total
+        branches = node.branches
+        if len(branches) > width:
+            stack.extend([branches[block] for block in backward if block in branches])
+        else:
+            for block in reversed(branches):
+                if block in rank:
+                    stack.append(branches[block])  # noqa: PERF401 - mostly one or none: a list of them takes longer
     return _match(best, best_matched)
+
+
+def _matched(node: Node, rank: Mapping[BlockId, int]) -> int:
+    """Length of its prefix that is made of the context's blocks; the first own block is one of them."""
+    matched, blocks = node.start + 1, node.blocks
+    while matched < len(blocks) and blocks[matched] in rank:
+        matched += 1
+    return matched
 
 
 def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
@@ -125,7 +137,7 @@ def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
         node, above, state = stack.pop()
         below = []
         for block in _shared_branches(node, rank):
-            for child in node.branches[block]:
+            for child in node.beginning_with(block):
                 matched, tokens, here = child.start, above, state
                 own = child.blocks
                 while matched < len(own) and own[matched] in rank:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from prefixpilot.core import BlockId, RequestId
 
@@ -20,9 +21,13 @@ class Node:
         blocks: all blocks from the root, in prompt order; distinct.
         tokens: their lengths, in parallel.
         start: number of leading blocks equal to the parent's. In a tree grown by prefixes this is all of the parent's.
+        own: number of blocks beyond the parent's.
+        total: sum of ``tokens``.
         parent: ``None`` for the root (and for a node that has left the tree).
         children: by a key that rises in order of arrival; a child's position is its place in this order.
-        branches: the children by their first own block; ``None`` for those that have none.
+        branches: of the children that begin with the same own block the first, by that block; ``None`` for those that
+            have none.
+        twin: the next sibling that begins with the same own block. In a tree grown by prefixes there is none.
         slot: this node's key in ``parent.children``.
         request_ids: live requests with exactly this context; only leaves have any, as an ordered set.
         frequency: how many requests this node has served.
@@ -38,23 +43,28 @@ class Node:
         "distance",
         "frequency",
         "length",
+        "own",
         "parent",
         "request_ids",
         "slot",
         "start",
         "tokens",
+        "total",
+        "twin",
     )
 
     def __init__(self, blocks: tuple[BlockId, ...], tokens: tuple[int, ...], distance: float = 0.0) -> None:
         self.blocks = blocks
         self.tokens = tokens
         self.distance = distance
+        self.total = sum(tokens)
         self.start = 0
+        self.own = self.length = len(blocks)
         self.frequency = 0
-        self.length = len(blocks)
         self.parent: Node | None = None
-        self.children: dict[int, Node] = {}
-        self.branches: dict[BlockId | None, list[Node]] = {}
+        self.twin: Node | None = None
+        self.children = _NO_CHILDREN
+        self.branches = _NO_BRANCHES
         self.slot = 0
         self._next_slot = 0
         self.request_ids: dict[RequestId, None] = {}
@@ -79,9 +89,16 @@ class Node:
             self._next_slot += 1
         child.parent = self
         child.slot = slot
-        child.start = common_prefix(self.blocks, child.blocks)
+        if not self.children:
+            self.children, self.branches = {}, {}
+        blocks = child.blocks
+        start = child.start = common_prefix(self.blocks, blocks)
+        child.own = len(blocks) - start
         self.children[slot] = child
-        self.branches.setdefault(child.branch, []).append(child)
+        first = self.branches.setdefault(blocks[start] if child.own else None, child)
+        if first is not child:
+            *_, last = first.and_twins()
+            last.twin = child
 
     def detach(self, child: Node) -> None:
         """Take ``child`` out; later siblings move up. O(siblings with the same first own block)."""
@@ -94,16 +111,33 @@ class Node:
         self.attach(new, old.slot)
 
     def _forget_branch(self, child: Node) -> None:
-        siblings = self.branches[child.branch]
-        siblings.remove(child)
-        if not siblings:
-            del self.branches[child.branch]
-        child.parent = None
+        branch = child.branch
+        first = self.branches[branch]
+        if first is not child:
+            before = next(node for node in first.and_twins() if node.twin is child)
+            before.twin = child.twin
+        elif child.twin is None:
+            del self.branches[branch]
+        else:
+            self.branches[branch] = child.twin
+        child.parent = child.twin = None
 
     @property
     def branch(self) -> BlockId | None:
         """First block beyond the parent's, or ``None``."""
         return self.blocks[self.start] if self.start < len(self.blocks) else None
+
+    def beginning_with(self, block: BlockId | None) -> Iterator[Node]:
+        """The children whose first own block is ``block``, oldest first; for ``None`` those without own blocks."""
+        first = self.branches.get(block)
+        return iter(()) if first is None else first.and_twins()
+
+    def and_twins(self) -> Iterator[Node]:
+        """This node and the later siblings that begin with the same own block."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.twin
 
     def ancestors(self) -> Iterator[Node]:
         """This node and those above it, the root excluded, upward."""
@@ -116,6 +150,11 @@ class Node:
         """Index among the parent's children. O(siblings)."""
         assert self.parent is not None
         return next(i for i, slot in enumerate(self.parent.children) if slot == self.slot)
+
+
+_NO_CHILDREN: Final[dict[int, Node]] = {}
+_NO_BRANCHES: Final[dict[BlockId | None, Node]] = {}
+"""What all nodes without children have in common: nothing. Never changed; two empty dicts a leaf would be 128 bytes."""
 
 
 def common_prefix(first: tuple[BlockId, ...], second: tuple[BlockId, ...]) -> int:

@@ -6,11 +6,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from prefixpilot.config import PilotConfig
-from prefixpilot.core import RequestId
+from prefixpilot.core import BlockId, RequestId
 from prefixpilot.errors import InvalidRequestError, InvariantError
 from prefixpilot.index.invariants import check_tree
 from prefixpilot.index.node import Node
 from prefixpilot.index.tree import ContextIndex
+
+
+def id_data(block: BlockId) -> int | str | dict[str, str]:
+    """An identity as ``json`` can write it: bytes as ``{"hex": ...}``."""
+    return {"hex": block.hex()} if isinstance(block, bytes) else block
+
+
+def read_ids(values: Any, where: str) -> tuple[BlockId, ...]:
+    """The identities that :func:`id_data` wrote.
+
+    Raises:
+        InvalidRequestError: ``values`` is no list of them.
+    """
+    if not isinstance(values, list):
+        raise InvalidRequestError(where, "is no list of ids", "make the snapshot again")
+    return tuple([value if type(value) in (int, str) else _bytes_id(value, where) for value in values])
+
+
+def _bytes_id(value: Any, where: str) -> bytes:
+    if isinstance(value, dict) and list(value) == ["hex"] and isinstance(value["hex"], str):
+        try:
+            return bytes.fromhex(value["hex"])
+        except ValueError:
+            pass
+    raise InvalidRequestError(where, f"holds {value!r}", "make the snapshot again")
 
 
 def tree_snapshot(index: ContextIndex) -> dict[str, Any]:
@@ -23,7 +48,7 @@ def tree_snapshot(index: ContextIndex) -> dict[str, Any]:
         nodes.append(
             {
                 "parent": parent,
-                "blocks": list(node.blocks),
+                "blocks": list(map(id_data, node.blocks)),
                 "tokens": list(node.tokens),
                 "distance": node.distance,
                 "frequency": node.frequency,
@@ -60,7 +85,7 @@ def _restore(data: Mapping[str, Any]) -> ContextIndex:
     for place, entry in enumerate(data["nodes"]):
         where = f"nodes[{place}]"
         node = Node(
-            tuple(_each(entry, "blocks", where, int, str)),
+            read_ids(entry["blocks"], f"{where}.blocks"),
             tuple(_each(entry, "tokens", where, int)),
             float(entry["distance"]),
         )

@@ -193,8 +193,12 @@ class ContextIndex:
     def _split(self, match: Match, leaf: Node) -> Node:
         old, above = match.node, match.node.parent
         assert above is not None
-        length_of = dict(zip(old.blocks, old.tokens, strict=True))
-        middle = Node(match.prefix, tuple([length_of[b] for b in match.prefix]))
+        prefix = match.prefix
+        if old.blocks[: len(prefix)] == prefix:
+            middle = Node(prefix, old.tokens[: len(prefix)])
+        else:
+            length_of = dict(zip(old.blocks, old.tokens, strict=True))
+            middle = Node(prefix, tuple([length_of[b] for b in prefix]))
         middle.frequency = old.frequency
         self.total_tokens -= old.own_tokens
         above.replace(old, middle)

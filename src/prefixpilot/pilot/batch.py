@@ -11,7 +11,8 @@ from prefixpilot.core import BlockId, Plan, PlannedRequest, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.index.node import common_prefix
 from prefixpilot.pilot.forest import Forest, TreeKey
-from prefixpilot.pilot.planner import Planner, insert, tree_key
+from prefixpilot.pilot.planner import Planner, in_full, insert, tree_key
+from prefixpilot.pilot.tail_learner import WINDOW
 from prefixpilot.pilot.units import Units, Wish
 from prefixpilot.scheduling import SearchPath, schedule_by_group, schedule_depth_first
 
@@ -100,9 +101,17 @@ class _Batch(NamedTuple):
         if rest:
             plans.update(self._cluster(key, rest))
         if self.forest is self.planner.forest:
-            sent = [plans[request.request_id] for request in requests if request.blocks]
-            self.planner.tails.remember_all(key, [tuple(dict.fromkeys(plan.sent)) for plan in sent])
+            self._learn(key, [plans[request.request_id] for request in requests if request.blocks], fresh=fresh)
         return plans
+
+    def _learn(self, key: TreeKey, plans: Sequence[Plan], *, fresh: bool) -> None:
+        """Requests that came upon a warm tree are tried as if one by one; a batch from nothing says little of that."""
+        tails = self.planner.tails
+        if fresh:
+            tails.remember_all(key, [tuple(dict.fromkeys(plan.sent)) for plan in plans])
+            return
+        for plan in plans[-WINDOW:]:
+            tails.learn(key, *in_full(plan))
 
     def _propose(self, request: Request) -> Plan:
         beside = None if self.forest is self.planner.forest else self.forest

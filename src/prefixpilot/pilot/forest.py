@@ -14,7 +14,9 @@ from prefixpilot.index import ContextIndex, build, check_tree, restore_tree, tre
 from prefixpilot.index.build import SortKey
 from prefixpilot.index.match import Guide
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+_READ_VERSIONS = (1, 2)
+"""Version 1 had no bytes as ids, and nothing of what is learnt of tails."""
 
 
 class TreeKey(NamedTuple):
@@ -192,8 +194,8 @@ class Forest:
         """
         if self._key_of:
             raise InvalidRequestError("restore", "the pilot is not empty", "restore into a new one")
-        if not isinstance(data, Mapping) or data.get("version") != SNAPSHOT_VERSION:
-            raise InvalidRequestError("snapshot.version", f"is not {SNAPSHOT_VERSION}", "make the snapshot again")
+        if not isinstance(data, Mapping) or data.get("version") not in _READ_VERSIONS:
+            raise InvalidRequestError("snapshot.version", f"is not one of {_READ_VERSIONS}", "make the snapshot again")
         if not isinstance(data.get("trees"), list) or not isinstance(data.get("order_of_use"), list):
             raise InvalidRequestError("snapshot", "lacks trees or order_of_use", "make the snapshot again")
         trees = {}

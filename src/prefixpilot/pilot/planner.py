@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
-from prefixpilot.annotations import estimate_annotation_tokens
+from prefixpilot.annotations import block_names, estimate_annotation_tokens
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
 from prefixpilot.constraints import UNCONSTRAINED
@@ -17,8 +19,15 @@ from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
-from prefixpilot.prompts import assemble, relevance_annotation
+from prefixpilot.prompts import assemble, assemble_in_full, relevance_annotation
 from prefixpilot.tails import Tail
+
+_ID_AND_TOKENS = itemgetter(StoredBlock._fields.index("block_id"), StoredBlock._fields.index("tokens"))
+_ID = attrgetter("block_id")
+_LABEL = attrgetter("label")
+_LOCATION = attrgetter("location_annotation")
+_TOKENS = attrgetter("tokens")
+"""Columns of stored and planned blocks: ``map`` over these takes half the time of a comprehension."""
 
 
 class Planner:
@@ -55,9 +64,9 @@ class Planner:
         if record.turns:
             order = _given(stored, arranger)
             places = deduplicate([stored[position].block_id for position in order], record.labels)
-            return self._plan(request, record, stored, order, places)
+            return self._plan(request, record, stored, tuple(order), places)
         guide = None if arranger is None else arranger.advance
-        key, length_of = tree_key(request), {s.block_id: s.tokens for s in stored}
+        key, length_of = tree_key(request), dict(map(_ID_AND_TOKENS, stored))
         ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
@@ -65,18 +74,22 @@ class Planner:
             prefix = max(prefix, sent_beside, key=lambda blocks: sum(length_of[block] for block in blocks))
         wish = prefix
         if lead:
-            taken = set(prefix)
-            rest = [block for block in ids if block not in taken]
-            tail = Tail(prefix, rest, [length_of[block] for block in rest], self.forest.live(key))
+            for block in prefix:
+                del length_of[block]
+            tail = Tail(prefix, tuple(length_of), tuple(length_of.values()), self.forest.live(key))
             wish = (*prefix, *self.tails.lead(key, tail))
-        plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
+        if arranger is None and len(ids) == len(stored):
+            order = order_blocks(ids, wish)
+            plan = self._plan(request, record, stored, order, None, len(prefix))
+        else:
+            plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
 
     def as_given(self, request: Request, record: ConversationRecord) -> Plan:
         """The given order but for pinned blocks, every block in full, no annotation."""
         stored = self.intern(request)
         order = _given(stored, self.arranger(request, stored))
-        plan = self._plan(request, record, stored, order, [Place.HERE] * len(stored))
+        plan = self._plan(request, record, stored, tuple(order), [Place.HERE] * len(stored))
         return plan if plan.order_annotation is None else replace(plan, order_annotation=None, annotation_tokens=0)
 
     def gated(self, request: Request, record: ConversationRecord, plan: Plan) -> Plan:
@@ -110,7 +123,7 @@ class Planner:
 
         ``cached`` of its blocks are predicted to be in the cache, as far as they then still lead.
         """
-        ids = [s.block_id for s in stored]
+        ids = list(map(_ID, stored))
         order = order_blocks(ids, prefix)
         if arranger is None:
             return self.with_order(request, record, stored, order, cached)
@@ -128,7 +141,7 @@ class Planner:
     ) -> Plan:
         """These positions in this order; the first ``cached`` are predicted to be in the cache."""
         places = deduplicate([stored[position].block_id for position in order])
-        return self._plan(request, record, stored, order, places, cached)
+        return self._plan(request, record, stored, tuple(order), places, cached)
 
     def arranger(self, request: Request, stored: Sequence[StoredBlock]) -> Arranger | None:
         """What keeps the request's constraints; ``None`` if it has none."""
@@ -150,55 +163,78 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        insert(self.forest, plan)
-        in_full = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
-        if in_full:
-            self.tails.learn(
-                key, tuple(in_full), [b.tokens for b in in_full.values()], [b.position for b in in_full.values()]
-            )
+        self.tails.learn(key, *insert(self.forest, plan))
 
     def _plan(
         self,
         request: Request,
         record: ConversationRecord,
         stored: Sequence[StoredBlock],
-        order: Sequence[int],
-        places: Sequence[Place],
+        order: tuple[int, ...],
+        places: Sequence[Place] | None,
         cached: int | None = None,
     ) -> Plan:
+        """``places`` in prompt order; ``None``: all distinct and in full."""
         templates = self.config.templates
-        planned = assemble(stored, order, places, record, templates, self.config.labels)
-        annotation = relevance_annotation(planned, templates, self.config.annotate)
+        if places is None and self.config.labels == "counted":
+            labels = block_names(record.next_number, len(order), templates)
+            planned = assemble_in_full(stored, order, labels)
+        else:
+            places = (Place.HERE,) * len(order) if places is None else places
+            planned = assemble(stored, order, places, record, templates, self.config.labels)
+            labels = tuple(map(_LABEL, planned))
+        annotation = relevance_annotation(order, labels, templates, self.config.annotate)
+        locations = () if places is None else map(_LOCATION, planned)
         return Plan(
-            request_id=request.request_id,
-            tenant=request.tenant,
-            scope=request.scope,
-            blocks=planned,
-            order_annotation=annotation,
+            request.request_id,
+            request.tenant,
+            request.scope,
+            planned,
+            annotation,
             prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum([b.tokens for b in planned[:cached]]),
+            predicted_cached_tokens=None if cached is None else sum(map(_TOKENS, planned[:cached])),
             turn=record.turns,
             opener=record.opener,
-            annotation_tokens=self._annotation_tokens(planned, annotation),
             templates=templates,
+            annotation_tokens=self._annotation_tokens(annotation, *locations),
         )
 
-    def _annotation_tokens(self, planned: Sequence[PlannedBlock], order: str | None) -> int:
-        texts = [block.location_annotation for block in planned if block.location_annotation is not None]
-        if order is not None:
-            texts.append(order)
+    def _annotation_tokens(self, *annotations: str | None) -> int:
+        texts = [text for text in annotations if text is not None]
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
         return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
 
 
-def insert(forest: Forest, plan: Plan) -> None:
-    """Insert what a first turn sends: the blocks that another prompt can share."""
+class Columns(NamedTuple):
+    """Distinct blocks that stand in full, in parallel."""
+
+    ids: tuple[BlockId, ...] = ()
+    tokens: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+def columns(blocks: Sequence[PlannedBlock]) -> Columns:
+    """The columns of blocks that are distinct and stand in full."""
+    if not blocks:
+        return Columns()
+    ids, _, ranks, _, _, tokens = zip(*blocks, strict=True)
+    return Columns(ids, tokens, ranks)
+
+
+def insert(forest: Forest, plan: Plan) -> Columns:
+    """Insert what a first turn sends: the blocks that another prompt can share. Returns all that stand in full."""
     head = plan.head
-    if not head:
-        return
-    sent, _, ranks, _, _, tokens = zip(*head, strict=True)
-    forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, sent, tokens, ranks)
+    sent = columns(head)
+    if head:
+        forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, *sent)
+    return sent if len(head) == len(plan.blocks) else in_full(plan)
+
+
+def in_full(plan: Plan) -> Columns:
+    """The distinct blocks of a plan that stand in full."""
+    first = {b.block_id: b for b in reversed(plan.blocks) if b.location_annotation is None}
+    return columns(tuple(first.values()))
 
 
 def tree_key(request: Request) -> TreeKey:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
 from prefixpilot.config import PilotConfig
-from prefixpilot.core import BlockId
-from prefixpilot.errors import InvariantError
+from prefixpilot.core import BlockId, TenantId
+from prefixpilot.errors import InvalidRequestError, InvariantError
+from prefixpilot.index.snapshot import id_data, read_ids
 from prefixpilot.pilot.forest import TreeKey
 from prefixpilot.pilot.trial import Trial
 from prefixpilot.tails import POLICIES, Tail, Window
@@ -56,6 +58,8 @@ class TailLearner:
 
     def learn(self, key: TreeKey, sent: Sequence[BlockId], tokens: Sequence[int], ranks: Sequence[int]) -> None:
         """A context was sent: distinct blocks in any order; their lengths and ranks. O(k), on a trial's turn more."""
+        if not sent:
+            return
         route = self._routes.get(key)
         if route is not None and route.trial is not None and route.trial.next_is_tried():
             by_rank = sorted(zip(ranks, sent, tokens, strict=True), key=itemgetter(0))
@@ -80,6 +84,43 @@ class TailLearner:
         """Many contexts were sent. O(blocks of the last ``WINDOW``): more are forgotten again at once."""
         for blocks in contexts[-WINDOW:]:
             self.remember(key, blocks)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """What is known of each tree, the least recently used first, as data that ``json`` can write."""
+        return [
+            {
+                "tenant": key.tenant,
+                "scope": key.scope,
+                "contexts": [list(map(id_data, context)) for context in route.window.contexts()],
+                "trial": None if route.trial is None else route.trial.snapshot(),
+            }
+            for key, route in self._routes.items()
+        ]
+
+    def restore(self, data: Any) -> None:
+        """Learn what :meth:`snapshot` described, as far as these settings learn; before anything else.
+
+        Raises:
+            InvalidRequestError: ``data`` is not such a description. This learner is of no use then.
+        """
+        try:
+            for place, entry in enumerate(data):
+                self._restore_route(entry, f"snapshot.tails[{place}]")
+        except InvalidRequestError:
+            raise
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            raise InvalidRequestError("snapshot.tails", f"is wrong ({error!r})", "make the snapshot again") from error
+
+    def _restore_route(self, entry: Mapping[str, Any], where: str) -> None:
+        key = TreeKey(TenantId(str(entry["tenant"])), str(entry["scope"]))
+        contexts = [read_ids(context, f"{where}.contexts") for context in entry["contexts"]]
+        if not all(contexts):
+            raise InvalidRequestError(f"{where}.contexts", "holds an empty one", "make the snapshot again")
+        self.remember_all(key, contexts)
+        route = self._routes.get(key)
+        if route is not None and self._adaptive and entry["trial"] is not None:
+            route.trial = Trial(_ADAPTIVE, self._cache_tokens)
+            route.trial.restore(entry["trial"])
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` unless the windows are sound and bounded. O(everything)."""

@@ -91,7 +91,7 @@ class Units:
         if name is None:
             name = self._unused()
             self._groups[blocks] = name
-            self._sort_keys[name] = (3, len(self._groups))
+            self._sort_keys[name] = (4, len(self._groups))
             self._tokens[name] = sum(self._tokens[block] for block in blocks)
         return name
 

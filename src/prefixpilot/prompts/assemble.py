@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import count, repeat
+from itertools import count
 
 from prefixpilot.annotations import Templates, block_name, block_names, location_annotation, order_annotation
 from prefixpilot.blocks import StoredBlock
@@ -33,7 +33,7 @@ def assemble(
     """
     names = block_names(record.next_number, len(order), templates)
     if labels == "counted" and places.count(Place.HERE) == len(places):
-        return _all_in_full([blocks[position] for position in order], order, names)
+        return assemble_in_full(blocks, order, names)
     here: dict[BlockId, str] = {}
     taken = set(record.labels.values()) if labels == "ids" else set[str]()
     counted = iter(names)
@@ -52,30 +52,40 @@ def assemble(
     return tuple(planned)
 
 
-def _all_in_full(blocks: Sequence[StoredBlock], order: Sequence[int], names: Sequence[str]) -> tuple[PlannedBlock, ...]:
-    """Most plans: every block in full, under counted names. Column by column, which takes a third of the time."""
-    ids, contents, tokens, _ = zip(*blocks, strict=True) if blocks else ((), (), (), ())
-    return tuple(map(_planned_block, zip(ids, contents, order, names, repeat(None), tokens, strict=False)))
+def assemble_in_full(
+    blocks: Sequence[StoredBlock], order: Sequence[int], labels: Sequence[str]
+) -> tuple[PlannedBlock, ...]:
+    """As :func:`assemble`, for most plans: every block in full, labels in prompt order. O(len)."""
+    chosen = zip(map(blocks.__getitem__, order), order, labels, strict=True)
+    return tuple([_planned_block((of[0], of[1], position, label, None, of[2])) for of, position, label in chosen])
 
 
 _planned_block = partial(tuple.__new__, PlannedBlock)
 """``PlannedBlock._make`` without the Python frame."""
 
 
-def relevance_annotation(planned: Sequence[PlannedBlock], templates: Templates, most: Annotate = "all") -> str | None:
-    """The order annotation of blocks in prompt order, naming at most ``most`` of them.
+def relevance_annotation(
+    order: Sequence[int], labels: Sequence[str], templates: Templates, most: Annotate = "all"
+) -> str | None:
+    """The order annotation of blocks in prompt order, naming at most ``most`` of them. O(len).
+
+    Args:
+        order: their ranks, a permutation.
+        labels: in parallel.
 
     ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
     would name.
     """
-    label_at = {block.position: block.label for block in planned}
-    by_rank = sorted(label_at)
-    if most == 0 or by_rank == list(label_at):
+    if most == 0 or list(order) == list(range(len(order))):
         return None
-    names = list(dict.fromkeys(map(label_at.__getitem__, by_rank)))
+    if most != "all" and len(set(labels)) == len(labels) > most:
+        names = [labels[order.index(rank)] for rank in range(most)]
+        return None if names == list(labels[:most]) else order_annotation(names, templates, rest=True)
+    label_at = dict(zip(order, labels, strict=True))
+    names = list(dict.fromkeys(map(label_at.__getitem__, range(len(order)))))
     if most == "all" or len(names) <= most:
         return order_annotation(names, templates)
-    standing = list(dict.fromkeys(label_at.values()))
+    standing = list(dict.fromkeys(labels))
     if names[:most] == standing[:most]:
         return None
     return order_annotation(names[:most], templates, rest=True)

@@ -130,5 +130,5 @@ def plain_text(blocks: Iterable[ContextBlock], first_number: int = 1) -> str:
     for number, block in enumerate(blocks, first_number):
         label = DEFAULT_TEMPLATES.label.format(name=DEFAULT_TEMPLATES.name.format(number=number))
         head = f"{label} {block.title}" if block.title else label
-        paragraphs.append(f"{head}\n{block.text if block.text is not None else block.id}")
+        paragraphs.append(f"{head}\n{block.text if block.text is not None else str(block.id)}")
     return "\n\n".join(paragraphs)

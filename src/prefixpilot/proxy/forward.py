@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prefixpilot.core import Plan, RequestId
 from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.reply import Said
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.metrics import Outcome
 from prefixpilot.proxy.report import PlanReport, TreatmentReport
 from prefixpilot.proxy.settings import Mode
@@ -24,6 +24,7 @@ class Ticket:
         key, turn: for the ledger; ``None`` without a conversation.
         went_on: the turn has been sent before, and this is the client's copy of the reply that it goes on from.
         counted: model and bytes of the prompt, to compare with the engine's count of tokens; ``None`` compares nothing.
+        heard: the client's copy of the reply to the turn's parent.
         treated: what a treatment of a request without blocks wants done then.
     """
 
@@ -31,6 +32,7 @@ class Ticket:
     key: LedgerKey | None = None
     turn: Turn | None = None
     went_on: Said | None = None
+    heard: Said = NOTHING_SAID
     counted: tuple[str, int] | None = None
     treated: Callable[[], None] | None = None
 

@@ -8,10 +8,9 @@ from time import monotonic
 from prefixpilot.proxy.answer import AnswerObserver
 from prefixpilot.proxy.content import Usage
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.forward import Forward, Ticket
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.reply import Said
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
 from prefixpilot.proxy.windows import Windows
@@ -43,7 +42,7 @@ class Learner:
             plan = ticket.plan
             self.attempt("learn", lambda: self._pilot.learn(plan))
         if ticket.key is not None and ticket.turn is not None:
-            self._record(ticket.key, ticket.turn, ticket.went_on, answer)
+            self._record(ticket.key, ticket.turn, ticket, answer)
         if ticket.treated is not None:
             self.attempt("learn", ticket.treated)
         if forward.report is not None and forward.report.plan is not None:
@@ -51,10 +50,11 @@ class Learner:
         if forward.touched:
             self._metrics.count_treatment(forward.treatment, forward.changes)
 
-    def _record(self, key: LedgerKey, turn: Turn, went_on: Said | None, answer: AnswerObserver) -> None:
+    def _record(self, key: LedgerKey, turn: Turn, ticket: Ticket, answer: AnswerObserver) -> None:
+        went_on = ticket.went_on
         if went_on is not None:
             self.attempt("record", lambda: self._ledger.went_on(key, turn, went_on))
-        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply)) is False:
+        elif self.attempt("record", lambda: self._ledger.record(key, turn, answer.reply, ticket.heard)) is False:
             self._metrics.unrecorded.inc()
 
     def finished(self, forward: Forward, answer: AnswerObserver, first_content: float | None) -> None:

@@ -128,12 +128,12 @@ class TurnPlanner:
             return same_again(retried, asked.blocks, options, past.key)
         if not asked.blocks:
             turn = turn_of(asked, past, "", (), past.restored.record)
-            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, counted=past.counted("")))
+            return Planned("", (), ticket=Ticket(key=past.key, turn=turn, heard=past.heard, counted=past.counted("")))
         record = past.restored.record
         made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, options)
         text = self._render(made.sent)
         turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
-        ticket = Ticket(made.learnt, past.key, turn, counted=past.counted(text))
+        ticket = Ticket(made.learnt, past.key, turn, heard=past.heard, counted=past.counted(text))
         return Planned(text, made.sent.labels, made.learnt or made.sent, ticket)
 
     def _make(self, request: Request, record: ConversationRecord, options: Options) -> Made:

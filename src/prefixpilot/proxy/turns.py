@@ -27,6 +27,7 @@ from prefixpilot.proxy.memory.records import (
     Turn,
     without_texts,
 )
+from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.memory.window import spans_of, text_bytes
 from prefixpilot.proxy.preface import Prefaced
 from prefixpilot.proxy.steps import Failed
@@ -84,6 +85,13 @@ class Past:
     restored: Restoration = NOTHING_RESTORED
     unseen: bool = False
     size: PromptSize | None = None
+
+    @property
+    def heard(self) -> Said:
+        """The client's copy of the reply to the newest restored turn."""
+        if self.history is None or not self.restored.turns:
+            return NOTHING_SAID
+        return self.history.reply_to(max(self.restored.turns))
 
     def counted(self, text: str) -> tuple[str, int] | None:
         """Model and bytes of the prompt that has ``text`` in front of its newest user message; ``None``: not known."""
@@ -235,4 +243,6 @@ def plain(asked: BlocksRequest, past: Past) -> Planned:
     numbers = range(record.next_number, record.next_number + len(asked.blocks))
     labels = tuple(DEFAULT_TEMPLATES.name.format(number=number) for number in numbers)
     after = replace(record, turns=record.turns + 1, next_number=record.next_number + len(asked.blocks))
-    return Planned(text, labels, None, Ticket(None, past.key, turn_of(asked, past, text, labels, after)))
+    return Planned(
+        text, labels, None, Ticket(None, past.key, turn_of(asked, past, text, labels, after), heard=past.heard)
+    )

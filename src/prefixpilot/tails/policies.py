@@ -54,13 +54,18 @@ def relevance(window: Window, tail: Tail) -> list[BlockId]:
 
 def popularity(window: Window, tail: Tail) -> list[BlockId]:
     """By the number of recent contexts that hold the block; ties by relevance. O(k log k)."""
-    return sorted(tail.rest, key=lambda block: -window.holders(block).bit_count())
+    return _by_worth(tail.rest, [holders.bit_count() for holders in window.holders_of_each(tail.rest)])
 
 
 def popularity_tokens(window: Window, tail: Tail) -> list[BlockId]:
     """By recent contexts that hold the block x its tokens; ties by relevance. O(k log k)."""
-    tokens = dict(zip(tail.rest, tail.tokens, strict=True))
-    return sorted(tail.rest, key=lambda block: -window.holders(block).bit_count() * tokens[block])
+    uses = zip(window.holders_of_each(tail.rest), tail.tokens, strict=True)
+    return _by_worth(tail.rest, [holders.bit_count() * tokens for holders, tokens in uses])
+
+
+def _by_worth(blocks: Sequence[BlockId], worth: Sequence[int]) -> list[BlockId]:
+    """``blocks``, those of most worth (in parallel) first; ties keep their order."""
+    return sorted(blocks, key=dict(zip(blocks, worth, strict=True)).__getitem__, reverse=True)
 
 
 def mix(window: Window, tail: Tail) -> list[BlockId]:

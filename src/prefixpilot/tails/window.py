@@ -47,6 +47,19 @@ class Window:
         self._len += 1
         return self._len - before
 
+    def contexts(self) -> list[list[BlockId]]:
+        """The contexts held, oldest first: added to a new window they make one that behaves as this. O(everything)."""
+        result: list[list[BlockId]] = []
+        for half in (self._older, self._newer):
+            by_slot: dict[int, list[BlockId]] = {}
+            for block, bits in half.items():
+                while bits:
+                    lowest = bits & -bits
+                    by_slot.setdefault(lowest.bit_length(), []).append(block)
+                    bits ^= lowest
+            result.extend(by_slot[slot] for slot in sorted(by_slot))
+        return result
+
     def holders(self, block: BlockId) -> int:
         """The slots whose context holds ``block``, as a bit set; 0 if none does."""
         return self._newer.get(block, 0) | self._older.get(block, 0)

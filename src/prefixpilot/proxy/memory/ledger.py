@@ -189,8 +189,12 @@ class Ledger:
 
     # -- when the engine has it
 
-    def record(self, key: LedgerKey, turn: Turn, answer: Reply) -> bool:
+    def record(self, key: LedgerKey, turn: Turn, answer: Reply, heard: Said = NOTHING_SAID) -> bool:
         """The engine holds this turn now, and its ancestors. A turn equal to a recorded one only adds its reply to it.
+
+        Args:
+            heard: the client's copy of the reply to the turn's parent. One that the client wrote itself is that turn's
+                from now on: the engine has had it there.
 
         Returns:
             Whether it is recorded: not if there is no room, or its past was forgotten or deleted meanwhile.
@@ -198,7 +202,11 @@ class Ledger:
         recorded = self._recorded(key, turn)
         if recorded is None:
             return False
-        self._add_reply(self._conversations[key], recorded, answer)
+        conversation, parent = self._conversations[key], recorded.parent
+        self._add_reply(conversation, recorded, answer)
+        if parent is not None and heard != NOTHING_SAID and parent.compare(heard) in (Likeness.OTHER, Likeness.UNKNOWN):
+            self._add_reply(conversation, parent, Reply.of(heard))
+            self._journal.save(key, parent, conversation.used)
         self._sent_now(key, recorded)
         return True
 
