@@ -231,6 +231,29 @@ def test_rows_stay_in_their_table() -> None:
     assert region.units[-1].text == FIRST[-1].body
 
 
+@pytest.mark.parametrize(
+    ("numbers", "ranked"), [((1, 2, 3), True), ((4, 5, 6), True), ((3, 1, 2), False), ((17, 40, 41), False)]
+)
+@pytest.mark.parametrize("unit", ['<source id="{}">{}</source>', '<doc index="{}">{}</doc>', "<doc id='{}'>{}</doc>"])
+def test_numbers_tell_the_order_if_they_count_up(unit: str, numbers: tuple[int, ...], ranked: bool) -> None:
+    units = "\n".join(unit.format(n, document.body) for n, document in zip(numbers, FIRST, strict=False))
+    (region,) = found(f"<context>\n{units}\n</context>")
+    assert region.ranked == ranked
+
+
+def test_names_do_not_tell_the_order_and_falling_scores_do() -> None:
+    ranked = {writer.name: the_region(writer, writer.write(FIRST)).ranked for writer in WRITERS}
+    assert (ranked["tagged"], ranked["headed_blocks"], ranked["graphrag_local"]) == (False, False, False)
+    assert (ranked["verba"], ranked["anythingllm"], ranked["quivr"]) == (True, True, True)
+
+
+def test_a_paragraph_that_looks_like_metadata_is_no_document() -> None:
+    (writer,) = [one for one in WRITERS if one.name == "llamaindex_text_qa"]
+    documents = [FIRST[0], Document("x", "Note: see below.\n\nMore: words.\n\nThe end."), *FIRST[1:]]
+    written = writer.write(documents)
+    assert [unit.text for unit in the_region(writer, written).units] == list(written.bodies)
+
+
 def test_the_outermost_region_counts() -> None:
     inner = "".join(f"<doc id='{n}'>{document.body}</doc>\n" for n, document in enumerate(FIRST))
     text = f'<document id="a">\n{inner}</document>\n<document id="b">\n{inner}</document>\n'

@@ -164,14 +164,14 @@ CASES = {
     "cline": Case(FileContents(), _cline, role="user", quoted=("<file_content>", "\n\n", "<file_content path='q'>")),
 }
 
-WORDS = st.text("abc xyz.,\n", min_size=1, max_size=30).map(lambda text: f"x{text}x")
+WORDS = st.text("abc xyz.,\n", min_size=1, max_size=6).map(lambda text: f"x{text}x")
 
 
 @st.composite
 def bodies_of(draw: st.DrawFn, case: Case) -> list[str]:
     """Bodies with the texts that a format must not stumble over."""
     pieces = st.lists(WORDS | st.sampled_from(case.quoted), min_size=1, max_size=4)
-    return draw(st.lists(pieces.map("".join).map(lambda text: f"b{text}e"), min_size=1, max_size=case.most))
+    return draw(st.lists(pieces.map("".join).map(lambda text: f"b{text}e"), min_size=1, max_size=min(case.most, 5)))
 
 
 def found(case: Case, text: str) -> tuple[Region, ...]:
@@ -181,7 +181,7 @@ def found(case: Case, text: str) -> tuple[Region, ...]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_bodies_are_found_and_replaced_in_place(name: str, data: st.DataObject) -> None:
     case = CASES[name]
@@ -212,9 +212,59 @@ def test_no_other_role_and_nothing_sealed(name: str) -> None:
     check_recogniser(case.recogniser, text, bodies, case.role)
 
 
+TOKENS = (
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        '"',
+        "\\",
+        ",",
+        ":",
+        "-",
+        "<",
+        ">",
+        "/",
+        "=",
+        " ",
+        "\n",
+        "\n\n",
+        "\t",
+        "a",
+        "\0",
+        "\udc80",
+        "1\t",
+    ),
+    *(
+        "Source: {",
+        "}\nContent: ",
+        "\n---\n",
+        "---",
+        "File: ",
+        "Relevance: 0.5\n",
+        "Title: ",
+        "URL: ",
+        ".py:\n",
+        "Images:\n",
+    ),
+    *(
+        '"content"',
+        '"results": [',
+        '"output": ',
+        "Exit code: 0\n",
+        "Output:\n",
+        "[Python interpreter: ",
+        "]\n",
+        "\\u00",
+    ),
+    *('<file_content path="', '">\n', "\n</file_content>", ": Error - ", "Detailed Results:\n\n"),
+)
+
+
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40)
-@given(text=st.text('[]{}"\\,:-<>/= \n\tabSource: {}Content: File: ---.py:Title', max_size=80))
+@settings(max_examples=25)
+@given(text=st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
 def test_no_text_raises(name: str, text: str) -> None:
     found(CASES[name], text)
     found(CASES[name], CASES[name].write(["one"]) + text)

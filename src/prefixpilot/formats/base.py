@@ -103,7 +103,9 @@ class NoEdges:
 class Recogniser(Protocol):
     """One format, or a family of them. Stateless.
 
-    A user's own recogniser is an object with these two; :func:`check_recogniser` tests it on a sample.
+    A user's own recogniser is an object with these two; :func:`check_recogniser` tests it on a sample. It may also have
+    ``roles`` (whose strings it reads) and ``marks`` (:data:`prefixpilot.formats.marks.MarkGroups`: literals without
+    which it finds nothing): then it is not asked where they are missing.
     """
 
     @property

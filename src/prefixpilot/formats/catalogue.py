@@ -12,6 +12,7 @@ from prefixpilot.formats.fenced import AIDER_TAGS, FenceRecogniser
 from prefixpilot.formats.json_results import JSON_SHAPES, AnyJsonRecogniser, JsonRecogniser, ZepRecogniser
 from prefixpilot.formats.labelled import LABELLED_SHAPES
 from prefixpilot.formats.listed import LISTED_SHAPES
+from prefixpilot.formats.marks import asked
 from prefixpilot.formats.runs import RunRecogniser
 from prefixpilot.formats.tagged import TAGGED_SHAPES
 from prefixpilot.formats.tool_results import HEAD_SHAPES, HeadRecogniser
@@ -65,10 +66,14 @@ def regions(segment: Segment, recognisers: Sequence[Recogniser], edges: Edges) -
     """What ``recognisers`` find in a string, in order, without overlap.
 
     The outermost region counts, then the longest, then that of the first recogniser; those of :data:`ASKED_LAST` are
-    asked for what is left. O(length) for each recogniser, and O(regions log regions).
+    asked for what is left. A recogniser whose marks are not there costs nothing
+    (:func:`prefixpilot.formats.marks.asked`). O(length) for each of the others, and O(regions log regions).
     """
-    kept = _outermost(segment, [one for one in recognisers if one.name not in ASKED_LAST], edges)
-    last = iter([one for one in recognisers if one.name in ASKED_LAST])
+    if segment.sealed:
+        return ()
+    able = list(asked(segment, recognisers))
+    kept = _outermost(segment, [one for one in able if one.name not in ASKED_LAST], edges)
+    last = iter([one for one in able if one.name in ASKED_LAST])
     while not kept and (recogniser := next(last, None)):
         kept = recogniser.find(segment, edges)
     return kept

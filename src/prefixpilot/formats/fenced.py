@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-from prefixpilot.apis.base import Segment
+from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Region, Unit
+from prefixpilot.formats.heads import line_starts
+from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.formats.shape import Shape
 from prefixpilot.pieces import Span
 
@@ -26,6 +28,7 @@ _BARE_NAMES: Final = frozenset({"Makefile", "Dockerfile", "LICENSE", "Containerf
 AIDER_TAGS: Final = Shape(
     name="aider",
     starts=(),
+    behind=("\n",),
     probes=("\n<source>\n", "\n<code>\n", "\n<pre>\n", "\n<codeblock>\n", "\n<sourcecode>\n"),
     head=re.compile(r"(?m)^(?P<label>[^\s`<>:]+)\n<(?P<key>source|code|pre|codeblock|sourcecode)>\n"),
     closing=re.compile(r"(?m)^</(?P<key>source|code|pre|codeblock|sourcecode)>$"),
@@ -53,12 +56,15 @@ class FenceRecogniser:
         path_above: the path is the line above the fence (aider), not behind the back-ticks (Continue).
     """
 
+    roles: ClassVar[tuple[Role, ...]] = ("system", "user")
+    marks: ClassVar[MarkGroups] = (("\n```",),)
+
     name: str
     path_above: bool
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length)."""
-        if segment.sealed or segment.role not in ("system", "user") or "```" not in segment.text:
+        if segment.sealed or segment.role not in self.roles:
             return ()
         fences = _fences(segment.text)
         return tuple(self._region(segment.text, run) for run in self._runs(segment.text, fences))
@@ -101,7 +107,10 @@ def _fences(text: str) -> list[_Fence]:
     """All fences that stand in no other, in order; none at all if one is not closed."""
     found: list[_Fence] = []
     open_: list[re.Match[str]] = []
-    for mark in _FENCE.finditer(text):
+    for place in line_starts("```", text):
+        mark = _FENCE.match(text, place)
+        if mark is None:
+            continue
         opens = bool(mark["info"].strip())
         if not open_:
             open_.append(mark)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from prefixpilot.apis.base import Segment
+from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Region, Repeats, Unit
 from prefixpilot.formats.json_spans import JsonArray, JsonObject, JsonString, JsonValue, json_at, read_json
+from prefixpilot.formats.marks import MarkGroups
 
 _BODIES: Final = ("content", "page_content", "text", "body", "description", "snippet", "summary", "output")
 _LABELS: Final = ("title", "name", "path", "file_path", "filename", "url", "source", "id")
@@ -54,13 +55,18 @@ JSON_SHAPES: Final = (ONYX, TAVILY, BRAVE, CODEX)
 
 @dataclass(frozen=True, slots=True)
 class JsonRecogniser:
-    """One shape, in tool results that are JSON texts as a whole."""
+    """One shape, in tool results that are JSON texts as a whole, with names of members written as they are read."""
+
+    roles: ClassVar[tuple[Role, ...]] = ("tool",)
 
     shape: JsonShape
     name: str = field(init=False)
+    marks: MarkGroups = field(init=False)
 
     def __post_init__(self) -> None:
+        names = [*sorted(self.shape.needs), self.shape.array or ""]
         object.__setattr__(self, "name", self.shape.name)
+        object.__setattr__(self, "marks", (("{",), *((f'"{name}"',) for name in names if name)))
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length)."""
@@ -79,6 +85,8 @@ class AnyJsonRecogniser:
     """Arrays of alike objects with a bare text in each, at any depth of a tool result that no other shape knows."""
 
     NAME: ClassVar[str] = "json_results"
+    roles: ClassVar[tuple[Role, ...]] = ("tool",)
+    marks: ClassVar[MarkGroups] = (("[",), ("{",))
 
     name: str = NAME
 
@@ -100,13 +108,16 @@ class ZepRecogniser:
     A fact is only true between its dates, so an equal sentence is not an equal fact: none may become a reference.
     """
 
+    roles: ClassVar[tuple[Role, ...]] = ("system", "user", "assistant")
+    marks: ClassVar[MarkGroups] = (("<FACTS>",),)
+
     name: str = "zep_graphiti"
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length)."""
         if segment.sealed or segment.role == "tool":
             return ()
-        opened = _FACTS.search(segment.text)
+        opened = _FACTS.search(segment.text, max(0, segment.text.find("<FACTS>")))
         value = json_at(segment.text, opened.end()) if opened else None
         if not isinstance(value, JsonArray) or not _FACTS_END.match(segment.text, value.span.end):
             return ()

@@ -15,7 +15,8 @@ _META: Final = r"[A-Za-z_][\w .-]*: [^\n]*\n"
 LLAMAINDEX_TEXT_QA: Final = Shape(
     name="llamaindex_text_qa",
     starts=(),
-    probes=("-" * 21,),
+    behind=("\n\n", "-" * 21 + "\n"),
+    probes=("\n" + "-" * 21 + "\n",),
     head=re.compile(rf"(?:(?<=\n\n)|(?<=-{{21}}\n))(?P<keys>(?P<label>{_META})(?:{_META})*+)\n"),
     joint="\n\n",
     front=re.compile(r"(?m)^-{21}\n\Z"),
@@ -25,7 +26,8 @@ LLAMAINDEX_TEXT_QA: Final = Shape(
 LLAMAINDEX_CITATION: Final = Shape(
     name="llamaindex_citation",
     starts=("Source ",),
-    probes=("------\n",),
+    behind=("\n",),
+    probes=("\n------\n",),
     head=re.compile(r"(?m)^(?P<label>Source (?P<number>\d+)):\n"),
     joint="\n\n",
     front=re.compile(r"(?m)^-{6}\n\Z"),
@@ -38,6 +40,7 @@ LLAMAINDEX_CITATION: Final = Shape(
 RAGFLOW: Final = Shape(
     name="ragflow",
     starts=("ID: ",),
+    behind=("\n",),
     probes=("└── Content:",),
     head=re.compile(r"(?m)^(?P<label>ID: (?P<number>\d+))\n(?:├── [^\n]*\n)++└── Content:\n"),
     joint="\n\n------\n\n\n",
@@ -51,8 +54,10 @@ RAGFLOW: Final = Shape(
 ANYTHINGLLM: Final = Shape(
     name="anythingllm",
     starts=("[CONTEXT ",),
+    behind=("\n",),
     head=re.compile(r"(?m)^\[(?P<label>CONTEXT (?P<key>(?P<number>\d+)))\]:\n"),
     closing=re.compile(r"\[END CONTEXT (?P<key>\d+)\]"),
+    closes="[END CONTEXT ",
     back=re.compile(r"[ \t]*(?:\n|\Z)"),
     numbers="sequence",
     lone=True,
@@ -76,7 +81,7 @@ VERBA: Final = Shape(
     starts=("Document Title: ",),
     head=re.compile(
         r"(?<!\S)Document Title: (?P<label>[^\n]{0,300})\nDocument Metadata: [^\n]*\n"
-        r"(?:Chunk: \d+\n)?(?:High Relevancy: [\d.]+\n)?"
+        r"(?:Chunk: \d+\n)?(?:High Relevancy: (?P<score>\d+(?:\.\d*)?)\n)?"
     ),
     joint="\n\n\n",
     front=ANYWHERE,
@@ -89,6 +94,7 @@ KOTAEMON: Final = Shape(
     starts=("<br><b>",),
     head=re.compile(r"<br><b>(?:Content|Table|Figure|Chatbot scenario) from (?P<label>[^<\n]*)</b>"),
     closing=re.compile(r"\n<br>"),
+    closes="\n<br>",
     front=ANYWHERE,
     lone=True,
 )
@@ -100,19 +106,23 @@ _FRONT: Final = re.compile(
     rf"(?im)^(?:[^\n:]{{0,80}}\b{_WORDS}\b[^\n:]{{0,60}}:[ \t]*\n{{1,2}}\Z"
     r"|<?(?P<frame>(?<=<)\w+(?=>)|-{3,}|={3,}|\"\"\")>?\n\Z)"
 )
+_FRONT_ENDS: Final = ':>-="'
 _BACK: Final = re.compile(r"\n(?:</)?(?P<frame>(?<=</)\w+(?=>)|-{3,}|={3,}|\"\"\")>?[ \t]*(?=\n|\Z)")
+_NUMBERED_WORDS: Final = ("Document", "Doc", "Passage", "Source", "Context", "Snippet", "Excerpt", "Article")
 _NUMBERED: Final = (
     r"(?m)^(?P<label>(?P<alike>\[|(?:#{1,4} |\*\*)?"
-    r"(?:Document|Doc|Passage|Source|Context|Snippet|Excerpt|Article)[ \[#]{1,2})"
+    rf"(?:{'|'.join(_NUMBERED_WORDS)})[ \[#]{{1,2}})"
     r"(?P<number>\d+)(?:\]|(?=[:.(\s*])))"
 )
 
 NUMBERED_BLOCKS: Final = Shape(
     name="numbered_blocks",
-    starts=("[", "Doc", "Passage ", "Source ", "Context ", "Snippet ", "Excerpt ", "Article ", "#", "**"),
+    starts=("[", *(lead + word for lead in ("", "# ", "## ", "### ", "#### ", "**") for word in _NUMBERED_WORDS)),
+    behind=("\n",),
     head=re.compile(_NUMBERED),
     joint="\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=_BACK,
     numbers="sequence",
     ranked=True,
@@ -129,9 +139,11 @@ _HEADER: Final = (
 HEADED_BLOCKS: Final = Shape(
     name="headed_blocks",
     starts=_HEADER_STARTS,
+    behind=("\n",),
     head=re.compile(rf"(?m)^(?<!---\n\n){_HEADER}"),
     joint="\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=_BACK,
     repeats="keep-label",
 )
@@ -140,10 +152,12 @@ HEADED_BLOCKS: Final = Shape(
 RULED_BLOCKS: Final = Shape(
     name="ruled_blocks",
     starts=_HEADER_STARTS,
+    behind=("\n",),
     probes=("\n---\n",),
     head=re.compile(rf"(?m)^{_HEADER}"),
     joint="\n\n---\n\n",
     front=_FRONT,
+    front_ends=_FRONT_ENDS,
     back=re.compile(r"\n</(?P<frame>\w+)>"),
     repeats="keep-label",
 )

@@ -12,7 +12,8 @@ _BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
 OPEN_WEBUI_MEMORY: Final = Shape(
     name="open_webui_memory",
     starts=(),
-    probes=("User Context:",),
+    behind=("\n",),
+    probes=("\nUser Context:",),
     head=re.compile(r"(?m)^(?P<label>(?P<number>\d+)\. \[[\d-]{10}\]) "),
     joint="\n",
     front=re.compile(r"(?m)^User Context:[ \t]*\n\Z"),
@@ -26,12 +27,16 @@ OPEN_WEBUI_MEMORY: Final = Shape(
 MEM0: Final = Shape(
     name="mem0",
     starts=("- ",),
+    behind=("\n",),
+    probes=("emories", "acts", "EMORIES", "FACTS"),
     head=re.compile(r"(?m)^- "),
     joint="\n",
     front=re.compile(
-        r"(?im)^(?:#{1,4} |\*\*)?(?:(?:the |this )?(?:user(?:'s)?|relevant|long-term|saved|stored|retrieved|known) )*"
-        r"(?:memories|facts)(?:/facts)?(?: about the user)?:(?:\*\*)?[ \t]*\n\Z"
+        r"(?m)^(?:#{1,4} |\*\*)?"
+        r"(?i:(?:(?:the |this )?(?:user(?:'s)?|relevant|long-term|saved|stored|retrieved|known) )*)"
+        r"(?:[Mm]emories|MEMORIES|[Ff]acts|FACTS)(?:/(?i:facts))?(?: (?i:about the user))?:(?:\*\*)?[ \t]*\n\Z"
     ),
+    front_ends=":*",
     stop=_BLANK_LINE,
     lines=True,
 )
@@ -39,7 +44,8 @@ MEM0: Final = Shape(
 GRAPHRAG_LOCAL: Final = Shape(
     name="graphrag_local",
     starts=(),
-    probes=("-----Sources-----",),
+    behind=("\n",),
+    probes=("\n-----Sources-----",),
     head=re.compile(r"(?m)^(?P<number>\d+)\|"),
     joint="\n",
     front=re.compile(r"(?m)^-----Sources-----\nid\|text\n\Z"),
@@ -54,8 +60,10 @@ hardly any text, or an id comes twice, a text may hold what looks like a row, an
 LIGHTRAG: Final = Shape(
     name="lightrag",
     starts=('{"reference_id":',),
+    behind=("\n",),
     head=re.compile(r'(?m)^\{"reference_id": ?"(?P<label>[^"\\\n]*)", ?"content": ?"'),
     closing=re.compile(r'(?m)"\}$'),
+    closes='"}',
     front=re.compile(r"(?m)^```(?:json)?\n\Z"),
     back=re.compile(r"\n```"),
     in_json=True,

@@ -17,40 +17,52 @@ the walk over what they match is stopped after :data:`_STEPS` steps for each mat
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import ClassVar, Final, NamedTuple
 
-from prefixpilot.apis.base import Segment
+from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Literals, Region, Unit
+from prefixpilot.formats.heads import (
+    all_of,
+    closings_of,
+    decoded,
+    group,
+    heads_of,
+    manner,
+    number_of,
+    same_key,
+    score_of,
+)
+from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.formats.shape import Shape
 from prefixpilot.pieces import Span
 
 _STEPS: Final = 64
 _FRONT_LENGTH: Final = 400
 _FRONT_LINES: Final = 5
-_ATTRIBUTE: Final = re.compile(r"([\w:.-]+)=")
-_HEADER_KEY: Final = re.compile(r"(?m)^([^:\n]*):")
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecogniser:
     """Finds the runs of one shape in what users and systems say. Tool results and assistants' words it leaves alone."""
 
+    roles: ClassVar[tuple[Role, ...]] = ("system", "user")
+
     shape: Shape
     name: str = field(init=False)
+    marks: MarkGroups = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.shape.name)
+        object.__setattr__(self, "marks", self.shape.marks())
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length)."""
-        if segment.sealed or segment.role not in ("system", "user"):
-            return ()
-        if not any(probe in segment.text for probe in self.shape.probes):
+        if segment.sealed or segment.role not in self.roles:
             return ()
         return tuple(_Scan(self.shape, segment.text).regions())
 
@@ -84,12 +96,12 @@ class _Scan:
     def __init__(self, shape: Shape, text: str) -> None:
         self.shape = shape
         self.text = text
-        self.heads = _heads(shape, text)
-        self.closings = _all(shape.closing, text) if self.heads else []
+        self.heads = heads_of(shape, text)
+        self.closings = closings_of(shape, text) if self.heads else []
         self._closing_at = {mark.end(): mark for mark in self.closings}
-        self._stops = _all(shape.stop, text) if self.heads else []
-        self._headings = _all(shape.heading, text) if self.heads else []
-        self._backs = _all(shape.back, text) if self.heads and not shape.closing else []
+        self._stops = all_of(shape.stop, text) if self.heads else []
+        self._headings = all_of(shape.heading, text) if self.heads else []
+        self._backs = all_of(shape.back, text) if self.heads and not shape.closing else []
         self._steps = _STEPS * (len(self.heads) + len(self.closings) + len(self._backs))
 
     def step(self) -> None:
@@ -123,7 +135,15 @@ class _Scan:
     def _may_begin(self, head: re.Match[str]) -> bool:
         if self.shape.numbers == "sequence" and int(head["number"]) > 1:
             return False
-        return self._front(head) is not None
+        return self._may_follow(head.start()) and self._front(head) is not None
+
+    def _may_follow(self, start: int) -> bool:
+        """Whether the character in front of a place, white space left out, may end what stands in front of a run."""
+        ends = self.shape.front_ends
+        if not ends:
+            return True
+        end = self._bare_end(max(0, start - _FRONT_LENGTH), start)
+        return end > 0 and self.text[end - 1] in ends
 
     def _front(self, head: re.Match[str]) -> re.Match[str] | None:
         """What lets a run begin at ``head``."""
@@ -137,7 +157,8 @@ class _Scan:
         """The units from head ``first`` on."""
         found: list[_Found] = []
         start = self.heads[first]
-        numbers = {_group(start, "number")}
+        written = manner(start)
+        numbers = {group(start, "number")}
         limit = self._limit(start)
         gap: str | None = None
         unit = _Open(self, first)
@@ -146,16 +167,16 @@ class _Scan:
             head = self.heads[index]
             if head.start() >= limit:
                 break
-            if self._empty(unit.head, head):
+            if self._empty(unit.head, head) and manner(head) == written:
                 return _Walk([], index, whole=False)
             end = self._joined(unit.head, head)
             closed = unit.closed_at(head.start())
-            if end is None or not closed or _manner(head) != _manner(start):
+            if end is None or not closed or manner(head) != written:
                 if self.closings and closed and self._may_begin(head):
                     break
                 unit.quotes(head)
                 continue
-            number = _group(head, "number")
+            number = group(head, "number")
             if self.shape.numbers != "free" and number in numbers:
                 return _Walk([], index, whole=False)
             if self.shape.numbers == "sequence" and int(head["number"]) != int(unit.head["number"]) + 1:
@@ -181,7 +202,7 @@ class _Scan:
             return end if end >= before.end() and self.text.startswith(self.shape.joint, end) else None
         end = self._bare_end(before.end(), head.start())
         mark = self._closing_at.get(end)
-        return end if mark is not None and mark.start() >= before.end() and _same_key(before, mark) else None
+        return end if mark is not None and mark.start() >= before.end() and same_key(before, mark) else None
 
     def _empty(self, before: re.Match[str], head: re.Match[str]) -> bool:
         """Whether two heads stand so close that one must be the body of the other, and which, cannot be told."""
@@ -221,7 +242,7 @@ class _Scan:
         ends: list[int] = []
         for at in range(bisect_left(self._backs, head.end(), key=re.Match.start), len(self._backs)):
             self.step()
-            if front is None or _group(front, "frame") == _group(self._backs[at], "frame"):
+            if front is None or group(front, "frame") == group(self._backs[at], "frame"):
                 ends.append(self._backs[at].start())
         return self._bare_end(head.end(), ends[0]) if len(ends) == 1 else None
 
@@ -238,11 +259,12 @@ class _Scan:
             return []
         movable = shape.movable and len(units) > 1
         literal: Literals = "json" if shape.in_json else "text"
-        return [Region(shape.name, tuple(units), movable, shape.ranked, shape.repeats, literal)]
+        ranked = shape.ranked and _tell_their_order([unit.head for unit in run])
+        return [Region(shape.name, tuple(units), movable, ranked, shape.repeats, literal)]
 
     def _unit(self, found: _Found) -> Unit | None:
         body = self._body(found.head.end(), found.content_end)
-        text = _decoded(self.text[body.start : body.end], self.shape.in_json)
+        text = decoded(self.text[body.start : body.end], self.shape.in_json)
         if text is None or len(text) < self.shape.least:
             return None
         return Unit(Span(found.head.start(), found.end), body, text, self._label(found.head))
@@ -251,7 +273,7 @@ class _Scan:
         """The bare text of a unit whose content stands there."""
         inner = self.shape.inner.search(self.text, start, end) if self.shape.inner else None
         if inner is not None:
-            child = _group(inner, "child")
+            child = group(inner, "child")
             close = self.text.rfind(f"</{child}>" if child else "]]>", inner.end(), end)
             if close >= 0:
                 start, end = inner.end(), close
@@ -262,10 +284,10 @@ class _Scan:
         return Span(start, start + len(content.strip()))
 
     def _label(self, head: re.Match[str]) -> str | None:
-        label = _group(head, "label") or _group(head, "number") or _group(head, "attributes")
+        label = group(head, "label") or group(head, "number") or group(head, "attributes")
         if label is None and self._headings:
             at = bisect_right(self._headings, head.start(), key=re.Match.start)
-            label = _group(self._headings[at - 1], "label") if at else None
+            label = group(self._headings[at - 1], "label") if at else None
         return (label or "").strip(" \n:") or None
 
 
@@ -288,13 +310,13 @@ class _Open:
         closings = self._scan.closings
         while self._next < len(closings) and closings[self._next].end() <= position:
             self._scan.step()
-            self._open -= _same_key(self.head, closings[self._next])
+            self._open -= same_key(self.head, closings[self._next])
             self._next += 1
         return self._open <= 0 or self._scan.shape.closing is None
 
     def quotes(self, head: re.Match[str]) -> None:
         """A head stands inside the body."""
-        self._open += _same_key(self.head, head)
+        self._open += same_key(self.head, head)
 
     def balancing(self) -> Iterator[re.Match[str]]:
         """Marks that close all that was opened in front of them."""
@@ -303,11 +325,11 @@ class _Open:
             mark = self._scan.closings[index]
             while at < len(self._scan.heads) and self._scan.heads[at].start() < mark.start():
                 self._scan.step()
-                opened += _same_key(self.head, self._scan.heads[at])
+                opened += same_key(self.head, self._scan.heads[at])
                 at += 1
             self._scan.step()
-            opened -= _same_key(self.head, mark)
-            if opened <= 0 and _same_key(self.head, mark):
+            opened -= same_key(self.head, mark)
+            if opened <= 0 and same_key(self.head, mark):
                 yield mark
 
     def closed_again(self, end: int) -> bool:
@@ -318,61 +340,20 @@ class _Open:
             mark = scan.closings[index]
             while at < len(scan.heads) and scan.heads[at].start() < mark.start():
                 scan.step()
-                opened += _same_key(self.head, scan.heads[at])
+                opened += same_key(self.head, scan.heads[at])
                 at += 1
             scan.step()
             if opened:
-                opened -= _same_key(self.head, mark)
-            elif _same_key(self.head, mark) and (back is None or back.match(scan.text, mark.end())):
+                opened -= same_key(self.head, mark)
+            elif same_key(self.head, mark) and (back is None or back.match(scan.text, mark.end())):
                 return True
         return False
 
 
-def _heads(shape: Shape, text: str) -> list[re.Match[str]]:
-    """All heads, in order, not overlapping."""
-    if not shape.starts:
-        return _all(shape.head, text)
-    found: list[re.Match[str]] = []
-    for place in sorted({place for start in shape.starts for place in _places(start, text)}):
-        head = shape.head.match(text, place) if not found or place >= found[-1].end() else None
-        found += [head] if head is not None else []
-    return found
-
-
-def _places(word: str, text: str) -> Iterator[int]:
-    at = text.find(word)
-    while at >= 0:
-        yield at
-        at = text.find(word, at + len(word))
-
-
-def _all(pattern: re.Pattern[str] | None, text: str) -> list[re.Match[str]]:
-    return [] if pattern is None else list(pattern.finditer(text))
-
-
-def _group(match: re.Match[str], name: str) -> str | None:
-    value: str | None = match[name] if name in match.re.groupindex else None
-    return value
-
-
-def _same_key(head: re.Match[str], other: re.Match[str]) -> bool:
-    """Whether a closing mark, or another head, is of the same kind as ``head``."""
-    return _group(head, "key") == _group(other, "key")
-
-
-def _manner(head: re.Match[str]) -> tuple[object, ...]:
-    """How a head is written: equal for all units of a run."""
-    attributes, keys = _group(head, "attributes") or "", _group(head, "keys") or ""
-    kind = _group(head, "alike"), tuple(_ATTRIBUTE.findall(attributes))
-    return (*kind, tuple(_HEADER_KEY.findall(keys)))
-
-
-def _decoded(raw: str, in_json: bool) -> str | None:
-    """The text of a body; ``None`` if it is no JSON string where it must be one."""
-    if not in_json:
-        return raw
-    try:
-        text = json.loads(f'"{raw}"')
-    except ValueError:
-        return None
-    return text if isinstance(text, str) else None
+def _tell_their_order(heads: Sequence[re.Match[str]]) -> bool:
+    """Whether labels show the order in which units stand: numbers that count up by one, or falling scores."""
+    numbers = [number_of(head) for head in heads]
+    if all(before is not None and after == before + 1 for before, after in pairwise(numbers)):
+        return True
+    scores = [score_of(head) for head in heads]
+    return all(before is not None and after is not None and before > after for before, after in pairwise(scores))

@@ -23,6 +23,7 @@ OPEN_WEBUI_RAG: Final = Shape(
     front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     lone=True,
+    ranked=True,
     repeats="keep-label",
 )
 
@@ -38,6 +39,7 @@ ANTHROPIC_DOCUMENTS_XML: Final = Shape(
     back=_LINE_ENDS,
     inner=_CHILD,
     lone=True,
+    ranked=True,
     repeats="keep-label",
 )
 
@@ -70,6 +72,7 @@ LIBRECHAT_RAG_CONTEXT: Final = Shape(
     starts=("<contextItem>",),
     head=re.compile(r"<contextItem>(?=\s*<!\[CDATA\[)"),
     closing=re.compile(r"(?<=\]\]>)\s*</contextItem>"),
+    closes="]]>",
     front=re.compile(r"<context>\s*\Z"),
     back=re.compile(r"\s*</context>"),
     inner=re.compile(r"<!\[CDATA\["),
@@ -82,6 +85,7 @@ LIBRECHAT_FULL_CONTEXT: Final = Shape(
     starts=("<file>",),
     head=re.compile(r"<file>\s*<filename>(?P<label>[^<\n]*)</filename>\s*<context>(?!\s*<contextItem>)"),
     closing=re.compile(r"</context>\s*</file>"),
+    closes="</context>",
     back=_LINE_ENDS,
     lone=True,
 )
@@ -89,6 +93,7 @@ LIBRECHAT_FULL_CONTEXT: Final = Shape(
 LETTA: Final = Shape(
     name="letta",
     starts=("<",),
+    behind=("\n",),
     probes=("<memory_blocks>",),
     head=re.compile(r"(?m)^<(?P<key>(?P<label>[\w.-]+))>\n(?=<description>\n)"),
     closing=re.compile(r"</(?P<key>[\w.-]+)>"),
@@ -108,6 +113,7 @@ TAGGED: Final = Shape(
     closing=re.compile(r"</(?P<key>doc|document|source|passage|snippet|article|memory|context_item|file)>"),
     back=_LINE_ENDS,
     inner=_CHILD,
+    ranked=True,
     repeats="keep-label",
 )
 """Documents between tags, as many applications write them: ``<document id="3" title="...">...</document>``.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
-from prefixpilot.apis.base import Segment
+from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Region, Unit
 from prefixpilot.pieces import Span
 
@@ -84,6 +84,8 @@ HEAD_SHAPES: Final = (LANGCHAIN_RETRIEVER_TOOL, LIBRECHAT_FILE_SEARCH, TAVILY_MC
 @dataclass(frozen=True, slots=True)
 class HeadRecogniser:
     """One shape, in tool results."""
+
+    roles: ClassVar[tuple[Role, ...]] = ("tool",)
 
     shape: HeadShape
     name: str = field(init=False)

@@ -12,15 +12,20 @@ from typing import ClassVar, Final, NamedTuple
 
 from prefixpilot.apis.base import Message, Role, Segment
 from prefixpilot.formats.base import Edges, Region, Unit
+from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.pieces import Span
 
+_RESULTS: Final[tuple[Role, ...]] = ("tool", "user")
 _NUMBERED: Final = re.compile(r"[ ]*([0-9]{1,9})(?:\t|→)")
 _CAT_PATH: Final = re.compile(r"Here's the result of running `cat -n` on (?P<path>[^\n]+?):?\n")
 _REMINDER_END: Final = "</system-reminder>"
-_TRAILER: Final = re.compile(
-    r"\n?(?:\[(?:The command completed with exit code|Current working directory:|Python interpreter:"
-    r"|Command finished with exit code)[^\n\]]*\](?:\n|\Z))+\Z"
+_TRAILER_MARKS: Final = (
+    "[The command completed with exit code",
+    "[Current working directory:",
+    "[Python interpreter:",
+    "[Command finished with exit code",
 )
+_TRAILER: Final = re.compile(rf"\n?(?:(?:{'|'.join(map(re.escape, _TRAILER_MARKS))})[^\n\]]*\](?:\n|\Z))+\Z")
 _TRAILER_LINES: Final = 5
 _FILE_OPEN: Final = re.compile(r'<file_content path="(?P<path>[^"\n]*)">\n')
 _FILE_CLOSE: Final = "\n</file_content>"
@@ -38,6 +43,8 @@ def _whole(name: str, text: str, body: Span, label: str | None = None) -> tuple[
 class NumberedLines:
     """A file with numbered lines as a tool result (Claude Code: ``1<TAB>line``, older ``1→line``), the reminders that
     Claude Code puts behind it left out."""
+
+    roles: ClassVar[tuple[Role, ...]] = ("tool",)
 
     name: str = "claude_code"
 
@@ -66,6 +73,8 @@ def _without_reminder(text: str) -> int:
 class Observation:
     """SWE-agent: ``OBSERVATION:`` and what the environment said, as a tool result or as a user's message."""
 
+    roles: ClassVar[tuple[Role, ...]] = _RESULTS
+
     name: str = "swe_agent"
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
@@ -83,6 +92,9 @@ class CommandOutput:
 
     The bracketed lines are not part of the body.
     """
+
+    roles: ClassVar[tuple[Role, ...]] = _RESULTS
+    marks: ClassVar[MarkGroups] = (("\nHere's the result of running `cat -n` on ", *_TRAILER_MARKS),)
 
     name: str = "openhands"
 
@@ -106,9 +118,6 @@ def _last_lines(text: str) -> int:
     return at
 
 
-_RESULTS: Final[tuple[Role, ...]] = ("tool", "user")
-
-
 @dataclass(frozen=True, slots=True)
 class FileContents:
     """Cline: files in ``<file_content path="…">`` in what the user says.
@@ -116,11 +125,14 @@ class FileContents:
     A file that holds the closing tag, so that tags do not alternate, makes the whole text doubtful: nothing is found.
     """
 
+    roles: ClassVar[tuple[Role, ...]] = _RESULTS
+    marks: ClassVar[MarkGroups] = (("<file_content ",),)
+
     name: str = "cline"
 
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length)."""
-        if segment.sealed or segment.role not in _RESULTS or "<file_content " not in segment.text:
+        if segment.sealed or segment.role not in _RESULTS:
             return ()
         units = _files(segment.text)
         return (Region(self.name, tuple(units), False, False, "repeat-only"),) if units else ()
@@ -145,6 +157,7 @@ class WholeResult:
     """Any tool result in which nothing else is found: one unit, the whole string. For the end of a list."""
 
     NAME: ClassVar[str] = "tool_result"
+    roles: ClassVar[tuple[Role, ...]] = ("tool",)
 
     name: str = NAME
 

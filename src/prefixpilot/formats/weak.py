@@ -8,13 +8,15 @@ texts, so no order of theirs makes two prompts begin alike, and with nothing but
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from prefixpilot.apis.base import Role, Segment
 from prefixpilot.formats.base import Edges, Recogniser, Region, Unit
+from prefixpilot.formats.heads import line_starts, places
+from prefixpilot.formats.marks import MarkGroups
 from prefixpilot.pieces import Span
 
 
@@ -35,12 +37,14 @@ class WeakShape:
         roles: whose strings it is looked for in.
         stretch: where the texts stand; ``None`` if the frame of the format is not there, or there more than once.
         framed: the frame marks both ends of the stretch.
+        marks: see :data:`prefixpilot.formats.marks.MarkGroups`.
     """
 
     name: str
     roles: tuple[Role, ...]
     stretch: Callable[[str], Stretch | None]
     framed: bool
+    marks: MarkGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +58,39 @@ class WeakRecogniser:
         """Of the format."""
         return self.shape.name
 
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Whose strings it is looked for in."""
+        return self.shape.roles
+
+    @property
+    def marks(self) -> MarkGroups:
+        """Without which it finds nothing."""
+        return self.shape.marks
+
     def find(self, segment: Segment, edges: Edges) -> tuple[Region, ...]:
         """See :meth:`prefixpilot.formats.base.Recogniser.find`. O(length). All units movable, of whole texts."""
-        spans = self._spans(segment)
-        joints = edges.joints(self.name, _texts(segment, spans), self.shape.framed)
-        if len(joints) < 3:
+        stretch = self._stretch(segment)
+        texts = _texts(segment, stretch)
+        joints = edges.joints(self.name, texts, self.shape.framed)
+        if stretch is None or len(joints) < 3:
             return ()
+        spans = _spans(stretch, texts)
         whole = [Span(spans[first].start, spans[behind - 1].end) for first, behind in pairwise(joints)]
         units = tuple(Unit(span, span, segment.text[span.start : span.end]) for span in whole)
         return (Region(self.name, units, True, False, "safe"),)
 
     def learn(self, segment: Segment, edges: Learner) -> None:
         """Has ``edges`` remember how texts stand in this string. O(length)."""
-        spans = self._spans(segment)
-        if spans:
-            edges.observe(self.name, _texts(segment, spans), self.shape.framed)
+        texts = _texts(segment, self._stretch(segment))
+        if texts:
+            edges.observe(self.name, texts, self.shape.framed)
 
-    def _spans(self, segment: Segment) -> list[Span]:
-        """Every text between two joints; none where the format cannot be."""
+    def _stretch(self, segment: Segment) -> Stretch | None:
+        """Where texts stand; ``None`` where the format cannot be."""
         if segment.sealed or segment.role not in self.shape.roles:
-            return []
-        stretch = self.shape.stretch(segment.text)
-        spans = _cut(segment.text, stretch) if stretch else []
-        return spans if len(spans) > 1 else []
+            return None
+        return self.shape.stretch(segment.text)
 
 
 class Learner(Protocol):
@@ -96,24 +110,22 @@ def learn(segments: Iterable[Segment], recognisers: Iterable[Recogniser], edges:
             recogniser.learn(segment, edges)
 
 
-def _texts(segment: Segment, spans: Sequence[Span]) -> list[str]:
-    return [segment.text[span.start : span.end] for span in spans]
+def _texts(segment: Segment, stretch: Stretch | None) -> list[str]:
+    """What stands between the joints of a stretch; nothing if that is less than two texts."""
+    texts = segment.text[stretch.start : stretch.end].split(stretch.joint) if stretch else []
+    return texts if len(texts) > 1 else []
 
 
-def _cut(text: str, stretch: Stretch) -> list[Span]:
-    """The texts of a stretch."""
-    spans: list[Span] = []
-    at = stretch.start
-    while (joint := text.find(stretch.joint, at, stretch.end)) >= 0:
-        spans.append(Span(at, joint))
-        at = joint + len(stretch.joint)
-    return [*spans, Span(at, stretch.end)]
+def _spans(stretch: Stretch, texts: Sequence[str]) -> list[Span]:
+    """Where each of the texts stands."""
+    ends = accumulate((len(text) + len(stretch.joint) for text in texts), initial=stretch.start)
+    return [Span(start, start + len(text)) for start, text in zip(ends, texts, strict=False)]
 
 
-_QUESTION: Final = re.compile(r"(?:^|\n)Question: [^\n]*\nContext: ")
+_QUESTION: Final = re.compile(r"Question: [^\n]*\nContext: ")
+_INDENT: Final = 64
 _ANSWER: Final = re.compile(r"\nAnswer:\s*\Z")
-_DOCUMENTS: Final = re.compile(r"(?:^|\n)[ \t]*Documents:(?P<joint>\s+)")
-_NEXT_QUESTION: Final = re.compile(r"\n[ \t]*Question:")
+_DOCUMENTS: Final = re.compile(r"Documents:(?P<joint>\s+)")
 
 
 def _paragraphs(text: str) -> Stretch:
@@ -122,7 +134,8 @@ def _paragraphs(text: str) -> Stretch:
 
 def _rag_prompt(text: str) -> Stretch | None:
     """Between ``Context:`` and ``Answer:``."""
-    heads, answer = list(_QUESTION.finditer(text)), _ANSWER.search(text, max(0, text.rfind("\nAnswer:")))
+    heads = [head for at in line_starts("Question: ", text) if (head := _QUESTION.match(text, at))]
+    answer = _ANSWER.search(text, max(0, text.rfind("\nAnswer:")))
     if len(heads) != 1 or answer is None or answer.start() <= heads[0].end():
         return None
     return Stretch(heads[0].end(), _stripped(text, heads[0].end(), answer.start()), "\n\n")
@@ -131,10 +144,20 @@ def _rag_prompt(text: str) -> Stretch | None:
 def _documents(text: str) -> Stretch | None:
     """Between ``Documents:`` and ``Question:``. The white space that the template puts in front of the first text is
     what it puts in front of each."""
-    heads, ends = list(_DOCUMENTS.finditer(text)), list(_NEXT_QUESTION.finditer(text))
-    if len(heads) != 1 or len(ends) != 1 or "\n" not in heads[0]["joint"] or ends[0].start() <= heads[0].end():
+    heads = [head for at, _ in _indented("Documents:", text) if (head := _DOCUMENTS.match(text, at))]
+    ends = [line - 1 for _, line in _indented("Question:", text) if line]
+    if len(heads) != 1 or len(ends) != 1 or "\n" not in heads[0]["joint"] or ends[0] <= heads[0].end():
         return None
-    return Stretch(heads[0].end(), _stripped(text, heads[0].end(), ends[0].start()), heads[0]["joint"])
+    return Stretch(heads[0].end(), _stripped(text, heads[0].end(), ends[0]), heads[0]["joint"])
+
+
+def _indented(word: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where ``word`` stands with nothing but blanks in front of it in its line, and where that line begins. O(length):
+    no more than :data:`_INDENT` characters are looked at."""
+    for at in places(word, text):
+        line = text.rfind("\n", max(0, at - _INDENT), at) + 1
+        if (line or at < _INDENT) and not text[line:at].strip(" \t"):
+            yield at, line
 
 
 def _context_tag(text: str) -> Stretch | None:
@@ -150,10 +173,18 @@ def _stripped(text: str, start: int, end: int) -> int:
     return start + len(text[start:end].rstrip())
 
 
-STUFF: Final = WeakShape("langchain_stuff", ("system",), _paragraphs, framed=False)
-RAG_PROMPT: Final = WeakShape("langchain_hub_rag_prompt", ("user", "system"), _rag_prompt, framed=True)
-PROMPT_BUILDER: Final = WeakShape("haystack_prompt_builder", ("user", "system"), _documents, framed=True)
-DIFY: Final = WeakShape("dify", ("system",), _context_tag, framed=True)
+STUFF: Final = WeakShape("langchain_stuff", ("system",), _paragraphs, framed=False, marks=(("\n\n",),))
+RAG_PROMPT: Final = WeakShape(
+    "langchain_hub_rag_prompt",
+    ("user", "system"),
+    _rag_prompt,
+    framed=True,
+    marks=(("\nContext: ",), ("\nQuestion: ",), ("\nAnswer:",)),
+)
+PROMPT_BUILDER: Final = WeakShape(
+    "haystack_prompt_builder", ("user", "system"), _documents, framed=True, marks=(("Documents:",), ("Question:",))
+)
+DIFY: Final = WeakShape("dify", ("system",), _context_tag, framed=True, marks=(("<context>\n",), ("\n</context>",)))
 
 WEAK: Final[tuple[WeakRecogniser, ...]] = tuple(
     WeakRecogniser(shape) for shape in (RAG_PROMPT, PROMPT_BUILDER, DIFY, STUFF)
