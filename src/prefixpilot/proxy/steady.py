@@ -124,15 +124,18 @@ class Steady:
         return _Texts(_forms(made), made.changes)
 
     def _rounded(self, prompt: Prompt, links: Links, excluded: Excluded, times: Times) -> _Texts:
-        """What was told is known by the system text without times, also where the times have to stay in it."""
-        made = self._made(prompt, self.rules, excluded, stated=prompt.in_tool_loop)
+        """What was told is known by the system text without times.
+
+        In a tool loop the newest user message keeps the time that was told in it. If none was, it was sent behind other
+        system text, or we have forgotten it: what follows has to be read anew anyway, so the time is told there now.
+        """
+        loop = prompt.in_tool_loop
+        made = self._made(prompt, self.rules, excluded, stated=loop)
         known = links.over(_settled(prompt, _forms(made), None))
         users = [i for i, message in enumerate(prompt.messages) if message.role == "user"]
         told = times.told(known, users)
-        if prompt.in_tool_loop:
-            if prompt.newest_user not in told:
-                made = self._made(prompt, self.rules, excluded, stated=False)
-        else:
+        if not loop or prompt.newest_user not in told:
+            made = self._made(replace(prompt, in_tool_loop=False), self.rules, excluded, stated=False) if loop else made
             told.pop(prompt.newest_user, None)
             if made.newest is not None:
                 told[prompt.newest_user] = made.newest[1]

@@ -68,7 +68,7 @@ class ToolOrders:
         named = [name for name in names if name is not None]
         ordered = sticky(named, known)
         remembered = (*known, *(name for name in ordered if name not in set(known)))
-        if len(set(named)) < len(names) or len(names) < 2 or len(remembered) > self._max_tools:
+        if len(set(named)) < len(names) or len(remembered) > self._max_tools:
             return ToolOrder(None, (), ())
         place = {name: i for i, name in enumerate(named)}
         order = tuple(place[name] for name in ordered)
