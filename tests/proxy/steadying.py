@@ -20,8 +20,10 @@ from .support import metric
 class Relay:
     """The pipeline of a proxy, without sockets."""
 
-    def __init__(self, engine: str = "http://127.0.0.1:9", clock: Any = lambda: 0.0, **settings: Any) -> None:
-        self.app = ProxyApp(ProxySettings(engine, **settings), clock=clock)
+    def __init__(
+        self, engine: str = "http://127.0.0.1:9", clock: Any = lambda: 0.0, steps: Any = None, **settings: Any
+    ) -> None:
+        self.app = ProxyApp(ProxySettings(engine, **settings), clock=clock, **(steps or {}))
 
     def ask(self, api: str, body: Mapping[str, Any], key: str = "k", reply: bool = True, **headers: str) -> Forward:
         """Send a request; header names without ``x-prefixpilot-``. Without ``reply`` the engine fails."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from prefixpilot.apis.base import Prompt
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings, serve_in_thread
-from prefixpilot.proxy.control.controller import ControlSettings
+from prefixpilot.proxy.call import Call, Options
+from prefixpilot.proxy.control.controller import ControlSettings, Route, Trial
+from prefixpilot.proxy.control.trials import Trials
+from prefixpilot.proxy.hosted_settings import ProviderSettings
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.volatile.base import VolatileRules
@@ -94,6 +99,30 @@ def test_requests_that_are_held_out_stay_as_they_are() -> None:
     bodies = [chat([system(3), user(f"Hi {i}?")]) for i in range(300)]
     stayed = [relay.ask("chat", body).body == json.dumps(body).encode() for body in bodies]
     assert 3 <= sum(stayed) <= 40
+
+
+class Switch(Trials):
+    """Holds every request out once it is told to, as on a route that goes to bypass."""
+
+    held_out = False
+
+    def entered(self, options: Options, call: Call, prompt: Prompt) -> Options:
+        return replace(options, trial=Trial(Route("", "", ""), "held_out" if self.held_out else "treated", 1))
+
+
+def test_a_front_that_was_steady_stays_so_when_its_route_is_switched() -> None:
+    switch = Switch(ControlSettings())
+    rules = VolatileRules(clock="round", ids=True, tool_order=True)
+    openai = ProviderSettings("openai", cache_key=True)
+    relay = Relay(steps={"trials": switch}, volatile=rules, providers=openai)
+    one = relay.sent("chat", chat([system(3), user("Hi?")], tools=TOOLS))
+    switch.held_out = True
+    two = relay.sent("chat", chat([system(4), user("Hi?"), assistant(), user("And?")], tools=TOOLS[::-1]))
+    assert (two["tools"], two["messages"][:2]) == (TOOLS, one["messages"])
+    assert "prompt_cache_key" in one and "prompt_cache_key" not in two
+    new = chat([system(4), user("Other?")], tools=TOOLS[::-1])
+    for body in (new, {**new, "context_blocks": []}):
+        assert relay.sent("chat", body) == new
 
 
 def test_rules_work_without_recognisers_and_with_them_switched_off() -> None:
@@ -192,8 +221,6 @@ def test_new_tools_come_last_in_each_conversation() -> None:
     ],
 )
 def test_the_billing_header_goes_only_where_nobody_reads_it(engine: str, upstream: str, stays: bool) -> None:
-    from prefixpilot.proxy.hosted_settings import ProviderSettings
-
     relay = Relay(engine, volatile=VolatileRules(billing_header=True), providers=ProviderSettings(upstream))  # type: ignore[arg-type]
     body = {"model": "m", "max_tokens": 9, "system": f"{BILLING}Be kind.", "messages": [user("Hi?")]}
     assert relay.sent("messages", body)["system"] == (body["system"] if stays else "Be kind.")

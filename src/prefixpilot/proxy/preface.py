@@ -19,7 +19,7 @@ from prefixpilot.proxy.ordinary.chain import Links, joined
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.told import Times
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.steady import Excluded, Steadied, Steady
+from prefixpilot.proxy.steady import Conversations, Excluded, Steadied, Steady
 from prefixpilot.volatile.base import lines
 from prefixpilot.volatile.memory import find_sections
 from prefixpilot.volatile.rules import system_texts
@@ -43,16 +43,19 @@ class Prefaced:
 
 
 class Preface:
-    """Only of requests in mode on that are not held out: the others go as they came.
+    """Of requests in mode on. What is held out goes as it came, but for a front that was steady before.
 
     Args:
         recognition: finds documents in system text, which no rule reads.
     """
 
-    def __init__(self, steady: Steady, hosted: Hosted, orders: ToolOrders, recognition: Recognition) -> None:
+    def __init__(
+        self, steady: Steady, hosted: Hosted, orders: ToolOrders, known: Conversations, recognition: Recognition
+    ) -> None:
         self._steady = steady
         self.hosted = hosted
         self._orders = orders
+        self._known = known
         self._recognition = recognition
 
     @classmethod
@@ -61,8 +64,9 @@ class Preface:
         orders = guarded(ToolOrders(), lock)
         shards = guarded(KeyShards(settings.providers.key_rate), lock)
         hosted = Hosted(settings.providers, settings.engine, shards, clock)
-        steady = Steady(settings.volatile, to_anthropic=hosted.provider == "anthropic", orders=orders)
-        return cls(steady, hosted, orders, recognition)
+        known = guarded(Conversations(), lock)
+        steady = Steady(settings.volatile, to_anthropic=hosted.provider == "anthropic", orders=orders, known=known)
+        return cls(steady, hosted, orders, known, recognition)
 
     @property
     def on(self) -> bool:
@@ -71,14 +75,16 @@ class Preface:
 
     def treat(self, prompt: Prompt, options: Options, times: Times | None = None) -> Prefaced:
         """What is done to a request. O(bytes of it) if anything is switched on, else O(1)."""
-        if options.mode != "on" or options.held_out or not (self._steady.rules.any or self.hosted.sets_key):
+        if options.mode != "on" or not (self._steady.rules.any or self.hosted.sets_key):
             return Prefaced(Steadied(prompt))
         links = Links.of(prompt)
+        conversation = joined([who(options), _opening(options, links)])
+        if options.held_out and conversation not in self._known:
+            return Prefaced(Steadied(prompt))
         excluded = self._excluded(prompt, options)
-        sender = who(options)
-        named = options.conversation
-        conversation = joined([sender, links.first if named is None else blake2b(named.encode()).digest()])
         steadied = self._steady.treat(prompt, links, conversation, excluded, times)
+        if options.held_out:
+            return Prefaced(steadied, edits=steadied.edits(prompt))
         counted = not options.explain
         key = self.hosted.key(prompt, steadied.prompt, excluded, conversation, options.tenant, counted=counted)
         return Prefaced(steadied, key, (*steadied.edits(prompt), *key))
@@ -88,8 +94,9 @@ class Preface:
         return self.hosted.sets_marks and api == "messages" and options.mode == "on" and not options.held_out
 
     def clear(self) -> None:
-        """Forget orders of tools, rates of keys, and the edges of formats."""
+        """Forget conversations, orders of tools, rates of keys, and the edges of formats."""
         self._orders.clear()
+        self._known.clear()
         self.hosted.clear()
         self._recognition.clear()
 
@@ -100,6 +107,11 @@ class Preface:
             segment.pointer: _units(recognise(segment), _sections(segment.text) if memory else ())
             for segment in system_texts(prompt)
         }
+
+
+def _opening(options: Options, links: Links) -> bytes:
+    """What all turns of a conversation have in common."""
+    return links.first if options.conversation is None else blake2b(options.conversation.encode()).digest()
 
 
 def _units(regions: Iterable[Region], sections: Sequence[Span]) -> list[Span]:

@@ -7,6 +7,7 @@ every earlier one that had it when it was the newest.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -70,12 +71,38 @@ class _Texts:
     links: Links | None = None
 
 
+class Conversations:
+    """Those whose front was made steady, the least recently used out first. All O(1)."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._capacity = capacity
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, conversation: bytes) -> bool:
+        return conversation in self._known
+
+    def add(self, conversation: bytes) -> None:
+        """The engine has had its steady front."""
+        self._known[conversation] = None
+        self._known.move_to_end(conversation)
+        if len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
+
 class Steady:
     """Applies the rules that are on. ``treat`` changes nothing but what is least recently used.
 
     Args:
         to_anthropic: whether the upstream is Anthropic.
         orders: in which conversations have their tools.
+        known: conversations that have had a steady front.
     """
 
     def __init__(
@@ -84,11 +111,13 @@ class Steady:
         *,
         to_anthropic: bool,
         orders: ToolOrders,
+        known: Conversations,
         templates: Templates = DEFAULT_TEMPLATES,
     ) -> None:
         self.rules = rules
         self._to_anthropic = to_anthropic
         self._orders = orders
+        self._known = known
         self._templates = templates
 
     def treat(
@@ -108,6 +137,7 @@ class Steady:
         endings = {place.pointer: texts.told[index] for index, place in places.items() if place is not None}
 
         def learn() -> None:
+            self._known.add(conversation)
             self._orders.remember(conversation, ordered.names)
             if times is not None and texts.links is not None:
                 times.record(texts.links, texts.told)
