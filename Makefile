@@ -15,7 +15,7 @@ space  := $(subst ,, )
 STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check lint format typecheck imports unit cov bench bench-ordering clean
+.PHONY: help install serve demo test check lint format typecheck imports unit cov docs docs-update bench bench-ordering clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,16 @@ unit: install ## pytest; ARGS="tests/cli -k serve" picks
 
 cov: install ## pytest with branch coverage
 	$(RUN) pytest --cov --cov-report=term $(ARGS)
+
+docs: $(BIN)/mkdocs ## the pages of docs/ as a site in site/, with every link checked
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+
+$(BIN)/mkdocs: $(STAMP)
+	$(RUN) pip install --quiet --editable ".[docs]"
+	@touch "$@"
+
+docs-update: install ## write the generated parts of docs/ anew: settings, and what changes in a prompt
+	$(RUN) tests.docs.pages
 
 bench: install ## benchmarks; results go to benchmarks/results/
 	$(RUN) benchmarks.import_time

@@ -9,7 +9,9 @@ Offsets count the characters of the decoded string (Python ``str``), ``start`` i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from prefixpilot.errors import InvalidInputError
@@ -84,6 +86,47 @@ def fill(length: int, slots: Iterable[Slot]) -> Form:
     if not pieces:
         return UNCHANGED
     return _joined([*pieces, Span(at, length)])
+
+
+def composed(outer: Form, inner: Form) -> Form:
+    """The form that makes of a text what ``outer`` makes of what ``inner`` makes of it. O(pieces of both x log).
+
+    >>> inner = (Span(4, 7), " ", Span(0, 3))
+    >>> apply(inner, "one two"), apply(composed((Span(0, 3), "!"), inner), "one two")
+    ('two one', 'two!')
+
+    Raises:
+        InvalidInputError: a span of ``outer`` reaches beyond what ``inner`` makes.
+    """
+    if inner == UNCHANGED:
+        return outer
+    if outer == UNCHANGED:
+        return inner
+    starts = [0, *accumulate(map(_length, inner))]
+    pieces: list[Piece] = []
+    for piece in outer:
+        if isinstance(piece, str):
+            pieces.append(piece)
+            continue
+        if not 0 <= piece.start <= piece.end <= starts[-1]:
+            reason = f"has the span {piece.start}-{piece.end}"
+            raise InvalidInputError("outer", reason, f"inner makes {starts[-1]} characters")
+        at = max(bisect_right(starts, piece.start) - 1, 0)
+        while at < len(inner) and starts[at] < piece.end:
+            pieces.append(_part(inner[at], max(piece.start - starts[at], 0), piece.end - starts[at]))
+            at += 1
+    return _joined(pieces)
+
+
+def _length(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, str) else piece.end - piece.start
+
+
+def _part(piece: Piece, start: int, end: int) -> Piece:
+    """Characters ``start`` to ``end`` of a piece, or to its own end."""
+    if isinstance(piece, str):
+        return piece[start:end]
+    return Span(piece.start + start, min(piece.start + end, piece.end))
 
 
 def permuted(spans: Sequence[Span], order: Sequence[int]) -> list[Slot]:

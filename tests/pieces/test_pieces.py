@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prefixpilot import pieces
 from prefixpilot.errors import InvalidInputError
-from prefixpilot.pieces import UNCHANGED, Slot, Span, apply, fill, permuted
+from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, apply, composed, fill, permuted
 
 
 def test_examples() -> None:
@@ -48,3 +48,21 @@ def test_a_permutation_keeps_every_character(data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(words))))
     expected = "<" + joint.join(words[i] for i in order) + ">"
     assert apply(fill(len(text), permuted(spans, order)), text) == expected
+
+
+def forms_of(length: int) -> st.SearchStrategy[Form]:
+    span = st.tuples(st.integers(0, length), st.integers(0, length)).map(lambda ends: Span(*sorted(ends)))
+    return st.lists(st.one_of(span, st.text("xyz", max_size=3)), max_size=5).map(tuple)
+
+
+@given(st.data(), st.text("abcdef", max_size=8))
+def test_a_composed_form_does_one_after_the_other(data: st.DataObject, text: str) -> None:
+    inner = data.draw(forms_of(len(text)))
+    between = apply(inner, text)
+    outer = data.draw(forms_of(len(between)))
+    assert apply(composed(outer, inner), text) == apply(outer, between)
+
+
+def test_a_form_that_reaches_beyond_what_the_other_makes_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="outer"):
+        composed((Span(0, 4),), (Span(0, 2), "c"))

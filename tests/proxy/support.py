@@ -166,6 +166,9 @@ class FailingPilot:
         self._check("as_given")
         return self.pilot.as_given(request, record)
 
+    def given_cached(self, request: Request) -> int:
+        return self.pilot.given_cached(request)
+
     def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]:
         self._check("propose_batch")
         return self.pilot.propose_batch(requests)

@@ -104,7 +104,7 @@ class TestReset:
         body = chat([user("Q?")], BLOCKS)
         post_chat(proxy.url, body, X_PrefixPilot_Conversation="c", X_Request_Id="r1")
         assert fetch(proxy.url, "GET", "/stats").json()["sizes"]["live_requests"] == 1
-        assert fetch(proxy.url, "POST", "/reset").json() == {"requests": 1, "conversations": 1, "plans": 1}
+        assert fetch(proxy.url, "POST", "/reset").json() == {"requests": 1, "conversations": 1, "plans": 1, "forms": 0}
         sizes = fetch(proxy.url, "GET", "/stats").json()["sizes"]
         assert (sizes["live_requests"], sizes["conversations"], sizes["plans"]) == (0, 0, 0)
         assert fetch(proxy.url, "GET", "/plans/r1").status == 404

@@ -95,12 +95,13 @@ def test_headers_that_switch_it_off(headers: dict[str, str]) -> None:
     assert relay.ask(body, headers).body == json.dumps(body).encode()
 
 
-def test_the_header_for_repeats() -> None:
-    def read(call: str) -> list[dict[str, Any]]:
-        function = {"name": "read_file", "arguments": '{"path": "a.md"}'}
-        made = {"role": "assistant", "tool_calls": [{"id": call, "type": "function", "function": function}]}
-        return [made, {"role": "tool", "tool_call_id": call, "content": A[1]}]
+def read(call: str) -> list[dict[str, Any]]:
+    function = {"name": "read_file", "arguments": '{"path": "a.md"}'}
+    made = {"role": "assistant", "tool_calls": [{"id": call, "type": "function", "function": function}]}
+    return [made, {"role": "tool", "tool_call_id": call, "content": A[1]}]
 
+
+def test_the_header_for_repeats() -> None:
     body = chat([user("go"), *read("1"), *read("2")])
     assert Relay().sent(body, {"dedupe": "off"}) == body
     assert Relay().sent(body)["messages"][-1]["content"].startswith("[Unchanged: same text as the latest result of")
@@ -175,3 +176,16 @@ def test_a_recogniser_that_cannot_be_used(path: str) -> None:
 def test_a_name_that_no_recogniser_has() -> None:
     with pytest.raises(ConfigError):
         Relay(OrdinarySettings(recognise=("ragflo",)))
+
+
+def test_what_was_done_is_counted_and_kept() -> None:
+    relay = Relay()
+    relay.ask(chat([user(context(A, B))]))
+    relay.ask(chat([user(context(C, B, A))]))
+    relay.ask(chat([user(context(C, B, A)), *read("1"), *read("2")]))
+    stats = relay.app.metrics.stats()["treated"]
+    assert (stats["moved"], stats["replaced"], stats["restored"]) == (1, 1, 1)
+    assert stats["saved_tokens"] > 16
+    relay.ask(chat([user(context(B, C, A))]), {"mode": "shadow"})
+    relay.ask(chat([user(context(B, C, A))]), status=500)
+    assert relay.app.metrics.stats()["treated"] == stats, "only what the engine has counts"

@@ -142,3 +142,11 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
+
+
+def test_a_lone_tool_is_remembered_too() -> None:
+    orders = ToolOrders()
+    assert ordered(orders, named("mcp__s__x")) == ["mcp__s__x"]
+    assert ordered(orders, named("a", "mcp__s__x")) == ["mcp__s__x", "a"]
+    orders.clear()
+    assert ordered(orders, named("a", "mcp__s__x")) == ["a", "mcp__s__x"]

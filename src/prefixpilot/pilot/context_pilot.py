@@ -126,6 +126,11 @@ class ContextPilot:
         with self._lock:
             return self._planner.as_given(request, record)
 
+    def given_cached(self, request: Request) -> int:
+        """Tokens of a first turn that are predicted to be cached if its blocks are sent in the given order."""
+        with self._lock:
+            return self._planner.given_cached(self._planner.as_given(request, NEW_CONVERSATION))
+
     # -- learn and forget
 
     def learn(self, plan: Plan) -> None:

@@ -96,12 +96,19 @@ class Planner:
         """The plan of a first turn, or the given order where ordering has not paid on this route."""
         key = tree_key(request)
         given = self.as_given(request, record)
-        cached = self.forest.sent_prefix(key, tuple(block.block_id for block in given.head))
+        cached = self._sent_before(given)
         tokens = sum(block.tokens for block in given.blocks[:cached])
         gain = (plan.net_cached_tokens or 0) - tokens
         if self.gate.is_open(key):
             return replace(plan, gain=gain)
         return replace(given, prefix_len=cached, predicted_cached_tokens=tokens, gain=gain)
+
+    def given_cached(self, given: Plan) -> int:
+        """Tokens of a plan in the given order that an earlier request began with."""
+        return sum(block.tokens for block in given.blocks[: self._sent_before(given)])
+
+    def _sent_before(self, given: Plan) -> int:
+        return self.forest.sent_prefix(TreeKey(given.tenant, given.scope), tuple(b.block_id for b in given.head))
 
     def with_prefix(
         self,

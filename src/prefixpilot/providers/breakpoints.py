@@ -78,12 +78,12 @@ class BreakpointSettings:
     def __post_init__(self) -> None:
         for name in ("tools", "system", "messages"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"breakpoints.{name}", f"is {getattr(self, name)!r}", "use true or false")
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use true or false")
         for name in ("stable_ttl", "message_ttl"):
             if getattr(self, name) not in ("5m", "1h"):
-                raise ConfigError(f"breakpoints.{name}", f"is {getattr(self, name)!r}", "use 5m or 1h")
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use 5m or 1h")
         if (self.stable_ttl, self.message_ttl) == ("5m", "1h"):
-            raise ConfigError("breakpoints.message_ttl", "is longer than stable_ttl", "a longer TTL has to come first")
+            raise ConfigError("message_ttl", "is longer than stable_ttl", "a longer TTL has to come first")
 
 
 class BreakpointPlan(NamedTuple):

@@ -119,6 +119,15 @@ class KeyShards:
     def __len__(self) -> int:
         return len(self._rates)
 
+    def clear(self) -> None:
+        """Forget all rates."""
+        self._rates.clear()
+
+    def preview(self, key: str, seed: bytes) -> str:
+        """The key that :meth:`key` would give now, if the request went into no new shard. Counts nothing."""
+        rate = self._rates.get(key)
+        return self._sharded(key, seed, 1 if rate is None else rate.peak())
+
     def key(self, key: str, seed: bytes, now: float) -> str:
         """Counts a request and gives its key: ``key`` itself on the first shard, else with the shard's number.
 
@@ -133,7 +142,10 @@ class KeyShards:
         if len(self._rates) > self._max_keys:
             self._rates.popitem(last=False)
         rate.add(self._minute, self._minute - self._window + 1)
-        shard = _rendezvous(seed, min(-(-rate.peak() // self._per_minute), self._max_shards))
+        return self._sharded(key, seed, rate.peak())
+
+    def _sharded(self, key: str, seed: bytes, peak: int) -> str:
+        shard = _rendezvous(seed, min(-(-peak // self._per_minute), self._max_shards))
         return key if shard == 0 else f"{key}-{shard}"
 
     def check_invariants(self) -> None:

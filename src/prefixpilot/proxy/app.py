@@ -36,9 +36,11 @@ from prefixpilot.proxy.intake import (
 )
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
+from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.relay import pass_on, usage_filter
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.salting import salted
@@ -75,11 +77,18 @@ class ProxyApp:
         settings: where the engine is, and every bound.
         pilot: plans the blocks; a new one if ``None``.
         tracer_provider: of OpenTelemetry, where spans go if they are asked for; the global one if ``None``.
+        clock: seconds, monotonic: rates of cache keys.
         steps: collaborators of :class:`Pipeline`, to put in the place of the ordinary ones.
     """
 
     def __init__(
-        self, settings: ProxySettings, pilot: ContextPilot | None = None, *, tracer_provider: Any = None, **steps: Any
+        self,
+        settings: ProxySettings,
+        pilot: ContextPilot | None = None,
+        *,
+        tracer_provider: Any = None,
+        clock: Callable[[], float] = monotonic,
+        **steps: Any,
     ) -> None:
         pilot = pilot or ContextPilot(settings.pilot)
         self.settings = settings
@@ -91,7 +100,10 @@ class ProxyApp:
         self._ledger = self._conversations.ledger
         self._windows = guarded(Windows(settings.store.context_window), lock)
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
-        steps.setdefault("treat", OrdinaryTreat.of(settings.ordinary, self._planner, lock))
+        recognition = Recognition.of(settings.ordinary, lock)
+        self._preface = Preface.of(settings, recognition, lock, clock)
+        self._ordinary = OrdinaryTreat.of(settings.ordinary, self._planner, lock, recognition, self._preface)
+        steps.setdefault("treat", self._ordinary)
         self.pipeline = Pipeline(
             settings,
             self._planner,
@@ -99,6 +111,7 @@ class ProxyApp:
             self.metrics,
             self._plans,
             windows=self._windows,
+            preface=self._preface if self._preface.on else None,
             **steps,
         )
         self._worker: ThreadPoolExecutor | None = None
@@ -117,7 +130,7 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        held = Held(self._planner, self._conversations, self._plans, in_flight)
+        held = Held(self._planner, self._conversations, self._plans, in_flight, self._preface, self._ordinary)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._upstream.probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)

@@ -6,14 +6,17 @@ import json
 from typing import Any
 
 from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.report import shown
 
 
 def explained(forward: Forward) -> bytes:
-    """``{"request_id", "api", "outcome", "changed", "plan", "body"}`` as JSON; ``body`` is ``null`` if the client's is
-    not JSON. O(bytes)."""
+    """``{"request_id", "api", "outcome", "changed", "plan", "changes", "body"}`` as JSON; ``body`` is ``null`` if
+    the client's is not JSON. O(bytes)."""
     plan: Any = None
     if forward.report is not None:
         plan = forward.report.full()
+    elif forward.treatment is not None:
+        plan = forward.treatment.summary()
     elif forward.plan_header is not None:
         plan = json.loads(forward.plan_header)
     answer = {
@@ -22,6 +25,7 @@ def explained(forward: Forward) -> bytes:
         "outcome": forward.outcome,
         "changed": forward.touched,
         "plan": plan,
+        "changes": shown(forward.changes),
         "body": _body(forward.body),
     }
     return json.dumps(answer).encode("ascii")

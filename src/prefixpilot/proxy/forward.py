@@ -10,8 +10,9 @@ from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.metrics import Outcome
-from prefixpilot.proxy.report import PlanReport
+from prefixpilot.proxy.report import PlanReport, TreatmentReport
 from prefixpilot.proxy.settings import Mode
+from prefixpilot.volatile.base import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Forward:
         explain: the client wants the plan, not an answer.
         usage_asked: we asked for the usage of the stream, and the client did not.
         trial: see :class:`prefixpilot.proxy.call.Options`.
+        treatment: what was done to a request without blocks.
+        changes: what the rules for volatile text and the order of tools did.
     """
 
     body: bytes
@@ -72,6 +75,8 @@ class Forward:
     explain: bool = False
     usage_asked: bool = False
     trial: Trial | None = None
+    treatment: TreatmentReport | None = None
+    changes: tuple[Change, ...] = ()
 
     @property
     def observed(self) -> bool:

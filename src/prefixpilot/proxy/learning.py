@@ -47,6 +47,8 @@ class Learner:
             self.attempt("learn", ticket.treated)
         if forward.report is not None and forward.report.plan is not None:
             self._metrics.count_plan(forward.report.plan)
+        if forward.touched:
+            self._metrics.count_treatment(forward.treatment, forward.changes)
 
     def _record(self, key: LedgerKey, turn: Turn, ticket: Ticket, answer: AnswerObserver) -> None:
         went_on = ticket.went_on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -10,6 +10,8 @@ from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import Plan
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.proxy.content import Usage
+from prefixpilot.proxy.report import TreatmentReport
+from prefixpilot.volatile.base import Change, Rule
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -34,6 +36,7 @@ class Sizes:
         conversations, ledger_bytes: in the ledger; bytes are an upper estimate.
         in_flight: requests under way.
         plans: kept for ``/plans``.
+        forms, forms_bytes: of messages of ordinary requests, as they were sent; bytes are an upper estimate.
     """
 
     live_requests: int
@@ -41,6 +44,8 @@ class Sizes:
     ledger_bytes: int
     in_flight: int
     plans: int
+    forms: int = 0
+    forms_bytes: int = 0
 
 
 class Metrics:
@@ -130,6 +135,22 @@ class Metrics:
         self.live_requests = Gauge("prefixpilot_index_live_requests", "Requests in the index", registry=r)
         self.conversations = Gauge("prefixpilot_conversations", "Conversations in the ledger", registry=r)
         self.in_flight = Gauge("prefixpilot_in_flight", "Requests under way", registry=r)
+        self.treated = Counter(
+            "prefixpilot_treated",
+            "In requests without blocks: regions moved, texts replaced by annotations, messages restored",
+            ["what"],
+            registry=r,
+        )
+        self.treated_saved = Counter(
+            "prefixpilot_treated_saved_tokens", "Of the texts replaced, net of annotations, estimated", registry=r
+        )
+        self.volatile = Counter("prefixpilot_volatile_changes", "Made by a rule, by its name", ["rule"], registry=r)
+        self.forms = Gauge("prefixpilot_forms", "Messages whose form is remembered", registry=r)
+        self.forms_bytes = Gauge("prefixpilot_forms_bytes", "Of these forms, estimated", registry=r)
+        for what in ("moved", "replaced", "restored"):
+            self.treated.labels(what)
+        for rule in get_args(Rule):
+            self.volatile.labels(rule)
         for outcome in _OUTCOMES:
             self.requests.labels(outcome)
         for kind in ("order", "location"):
@@ -157,6 +178,16 @@ class Metrics:
         texts = [block.location_annotation for block in located] + [plan.order_annotation]
         self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
 
+    def count_treatment(self, report: TreatmentReport | None, changes: Sequence[Change]) -> None:
+        """Count what was done to a request that the engine has."""
+        for change in changes:
+            self.volatile.labels(change.rule).inc()
+        if report is not None:
+            self.treated.labels("moved").inc(report.moved)
+            self.treated.labels("replaced").inc(report.replaced)
+            self.treated.labels("restored").inc(report.restored)
+            self.treated_saved.inc(max(report.saved_tokens, 0))
+
     def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
         """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
         label = "yes" if treated else "no"
@@ -168,6 +199,8 @@ class Metrics:
         """Show how much is held."""
         self.live_requests.set(sizes.live_requests)
         self.in_flight.set(sizes.in_flight)
+        self.forms.set(sizes.forms)
+        self.forms_bytes.set(sizes.forms_bytes)
 
     def text(self) -> bytes:
         """The exposition format, version 0.0.4."""
@@ -181,6 +214,8 @@ class Metrics:
             "requests": self._by_label("prefixpilot_requests", "outcome"),
             "fail_opens": self._by_label("prefixpilot_fail_opens", "step"),
             "annotations": self._by_label("prefixpilot_annotations", "kind"),
+            "treated": {**self._by_label("prefixpilot_treated", "what"), "saved_tokens": sums["treated_saved_tokens"]},
+            "volatile_changes": self._by_label("prefixpilot_volatile_changes", "rule"),
             "cache": {
                 "state": cache_state(known, unknown),
                 "answers_known": known,

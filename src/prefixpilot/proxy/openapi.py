@@ -67,7 +67,7 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
     },
     "Stats": {
         "type": "object",
-        "required": ["uptime_s", "sizes", "requests", "fail_opens", "annotations", "cache", "conversations"],
+        "required": ["uptime_s", "sizes", "requests", "fail_opens", "annotations", "treated", "cache", "conversations"],
         "properties": {
             "uptime_s": {"type": "number", "minimum": 0},
             "sizes": _COUNTS,
@@ -75,6 +75,8 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "fail_opens": _COUNTS,
             "annotations": _COUNTS,
             "conversations": _COUNTS,
+            "treated": _COUNTS,
+            "volatile_changes": _COUNTS,
             "cache": {
                 "type": "object",
                 "required": ["state", "answers_known", "answers_unknown", "cached_tokens", "hit_rate"],
@@ -98,7 +100,8 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
     },
     "Plan": {
         "type": "object",
-        "required": ["request_id", "mode", "blocks", "labels"],
+        "required": ["request_id", "mode", "replaced"],
+        "description": "of a request with blocks: blocks and labels; of any other: what was moved, saved and changed",
         "properties": {
             "request_id": {"type": "string"},
             "mode": {"type": "string"},
@@ -107,6 +110,11 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "predicted_cached_tokens": _UNKNOWN_COUNT,
             "replaced": _COUNT,
             "labels": {"type": "array", "items": {"type": "object"}},
+            "moved": _COUNT,
+            "saved_tokens": {"type": "integer"},
+            "restored": _COUNT,
+            "changed": _COUNT,
+            "changes": {"type": "array", "items": {"type": "object", "required": ["rule", "pointer", "span", "what"]}},
         },
     },
     "RequestIds": {
@@ -117,8 +125,8 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
     "Evicted": {"type": "object", "required": ["evicted"], "properties": {"evicted": _COUNT}},
     "Reset": {
         "type": "object",
-        "required": ["requests", "conversations", "plans"],
-        "properties": {"requests": _COUNT, "conversations": _COUNT, "plans": _COUNT},
+        "required": ["requests", "conversations", "plans", "forms"],
+        "properties": {"requests": _COUNT, "conversations": _COUNT, "plans": _COUNT, "forms": _COUNT},
     },
 }
 
@@ -184,7 +192,7 @@ def _own_paths() -> dict[str, Any]:
         "/reset": {
             "post": _admin(
                 "reset",
-                "Forget everything: the index, all conversations, all plans",
+                "Forget everything: the index, all conversations, all plans, all forms",
                 {
                     "200": _json("How much was forgotten", _ref("Reset")),
                     "413": _error("A body of more than 16 MiB"),

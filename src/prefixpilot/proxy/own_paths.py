@@ -16,7 +16,9 @@ from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.metrics import Metrics, Sizes
 from prefixpilot.proxy.openapi import document
+from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.pipeline import Pipeline
+from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
@@ -41,12 +43,22 @@ class Held:
     conversations: Conversations
     plans: RecentPlans
     in_flight: InFlight
+    preface: Preface
+    ordinary: OrdinaryTreat | None
 
     @property
     def sizes(self) -> Sizes:
         """How much is held now."""
         ledger = self.conversations.ledger
-        return Sizes(self.planner.live_requests, len(ledger), ledger.size, len(self.in_flight), len(self.plans))
+        forms = (0, 0) if self.ordinary is None else self.ordinary.forms
+        held = (self.planner.live_requests, len(ledger), ledger.size, len(self.in_flight), len(self.plans))
+        return Sizes(*held, *forms)
+
+    def forget(self) -> dict[str, int]:
+        """All but conversations; how much of each there was."""
+        self.preface.clear()
+        forms = 0 if self.ordinary is None else self.ordinary.clear()
+        return {"requests": self.planner.reset(), "plans": self.plans.clear(), "forms": forms}
 
 
 class OwnPaths:
@@ -144,15 +156,12 @@ class OwnPaths:
     async def _reset(self, exchange: Exchange) -> None:
         await exchange.read(MAX_EVICT_BYTES)
         conversations = len(self._held.conversations.ledger)
-        forgotten = self._pipeline.attempt("reset", self._forget_requests)
+        forgotten = self._pipeline.attempt("reset", self._held.forget)
         _, gone = await self._held.conversations.clear()
         if not gone:
             raise _not_deleted("conversations are not used any more, but their removal")
         done = forgotten if isinstance(forgotten, Failed) else {**forgotten, "conversations": conversations}
         await _answer(exchange, done)
-
-    def _forget_requests(self) -> dict[str, int]:
-        return {"requests": self._held.planner.reset(), "plans": self._held.plans.clear()}
 
     async def _delete(self, exchange: Exchange) -> None:
         """Both modes of a conversation of whoever asks."""

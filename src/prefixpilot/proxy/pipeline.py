@@ -2,9 +2,9 @@
 
 ::
 
-    parse -> restore -> plan -> place -> report ............ with blocks, or of a conversation
-    treat -> place ......................................... all others, if a treatment is on
-    observe, learn, record, metrics ........................ after the engine: first content, end of the answer
+    parse -> front -> restore -> plan -> place -> marks -> report ... with blocks, or of a conversation
+    treat -> place -> marks ......................................... all others, if a treatment is on
+    observe, learn, record, metrics ................................. after the engine: first content, end of the answer
 
 Every step is an argument of :class:`Pipeline`. An error of ours in a step before the engine sends the blocks plainly in
 the given order; one after it never reaches the client. Both are counted and logged. Pure but for the log: no I/O here.
@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
+from prefixpilot.apis.base import Prompt
 from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
@@ -26,7 +27,15 @@ from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy import fallback
 from prefixpilot.proxy.answer import AnswerObserver
-from prefixpilot.proxy.call import Call, Options, RefusedError, credential_of, may_carry_blocks, read_options
+from prefixpilot.proxy.call import (
+    MAX_ID_CHARS,
+    Call,
+    Options,
+    RefusedError,
+    credential_of,
+    may_carry_blocks,
+    read_options,
+)
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
@@ -35,9 +44,11 @@ from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.planning import TurnPlanner
+from prefixpilot.proxy.preface import Preface, Prefaced
 from prefixpilot.proxy.reading import BodyReader
 from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
 from prefixpilot.proxy.settings import MODES, ProxySettings
+from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
 from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, plain
 from prefixpilot.proxy.windows import Windows
@@ -65,6 +76,7 @@ class Pipeline:
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
         trials: Trials | None = None,
+        preface: Preface | None = None,
         windows: Windows | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
@@ -77,6 +89,7 @@ class Pipeline:
         self._observer = observer
         self._treat = treat
         self._trials = trials or Trials(settings.control)
+        self._preface = preface
         self._new_id = new_id
         windows = Windows(settings.store.context_window) if windows is None else windows
         self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
@@ -119,7 +132,9 @@ class Pipeline:
         if read is None:
             return self._without_blocks(call, options)
         options = self._trials.entered(options, call, read.asked.prompt)
-        draft = Draft(call, options, read.asked, read.source, self._turns.recall(read.asked, options))
+        front = self._prefaced(read.asked.prompt, options)
+        asked = replace(read.asked, prompt=front.steadied.prompt)
+        draft = Draft(call, options, asked, read.source, self._turns.recall(asked, options), front=front)
         if self._settings.admission_window_ms:
             return replace(draft, request=self._turns.batchable(draft))
         return draft
@@ -183,7 +198,8 @@ class Pipeline:
         if not planned.text and not past.restored.texts and FIELD not in asked.body:
             told = past.restored.told
             header = self._header(self._report(draft, past, planned, failed)) if told else None
-            return replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
+            untouched = replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
+            return self._with_front(draft, untouched)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if asked.newest_user in past.restored.turns else plain(asked, past).ticket
@@ -194,7 +210,39 @@ class Pipeline:
         texts = restored.texts
         if planned.text:
             texts[draft.asked.newest_user] = planned.text
-        return self._place(draft.source, [*draft.asked.edits(texts), *self._trials.edits(draft.asked.prompt)])
+        edits = [*draft.asked.edits(texts), *draft.front_edits, *self._trials.edits(draft.asked.prompt)]
+        body = self._place(draft.source, edits)
+        marked = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
+        return body if marked is None else marked
+
+    def _prefaced(self, prompt: Prompt, options: Options) -> Prefaced:
+        """The front of a request with blocks, or of a conversation, kept steady; as it came if that fails."""
+        preface = self._preface
+        front = None if preface is None else self.attempt("front", lambda: preface.treat(prompt, options))
+        return front if isinstance(front, Prefaced) else Prefaced(Steadied(prompt))
+
+    def _with_front(self, draft: Draft, untouched: Forward) -> Forward:
+        """A request in which nothing is placed, but its front may be kept steady."""
+        edits = draft.front_edits
+        body = self.attempt("place", lambda: self._place(draft.source, edits) if edits else None)
+        if isinstance(body, Failed):
+            return untouched
+        body = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
+        if body is None:
+            return _fronted(untouched, draft)
+        outcome: Outcome = "planned" if untouched.outcome == "passthrough" else untouched.outcome
+        return replace(_fronted(untouched, draft), body=body, outcome=outcome, touched=True)
+
+    def _marked(
+        self, source: JsonText, body: bytes | None, call: Call, options: Options, stable: int | None
+    ) -> bytes | None:
+        """The body, with a provider's marks if they are on and nothing fails; ``None``: ``source`` goes as it came."""
+        preface = self._preface
+        if preface is None or not preface.marks(call.api.name, options):
+            return body
+        data = source.edited(()) if body is None else body
+        marked = self.attempt("marks", lambda: preface.hosted.marked(data, stable))
+        return body if marked is None or isinstance(marked, Failed) else marked
 
     def _report(self, draft: Draft, past: Past, planned: Planned, failed: Failed | None) -> PlanReport:
         return PlanReport(
@@ -222,13 +270,12 @@ class Pipeline:
         if not options.explain:
             self.attempt("report", lambda: self._plans.add(report))
         return replace(
-            _untouched(call, options),
+            _fronted(replace(_untouched(call, options), ticket=planned.ticket), draft),
             body=body,
             outcome="planned" if report.fallback is None else "fallback",
             touched=True,
             plan_header=self._header(report),
             report=report,
-            ticket=planned.ticket,
             usage_asked=usage_asked,
         )
 
@@ -266,12 +313,46 @@ class Pipeline:
             return None
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
-        forward = _untouched(call, options)
-        if treatment.edits and options.mode != "shadow":
-            more = self._trials.edits(read.prompt)
-            body = self._place(read.source, (*treatment.edits, *more))
-            forward = replace(forward, body=body, outcome="planned", touched=True, usage_asked=bool(more))
-        return replace(forward, plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn))
+        report = treatment.report
+        forward = replace(
+            _untouched(call, options), plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn)
+        )
+        edits = treatment.edits if options.mode != "shadow" else ()
+        more = self._trials.edits(read.prompt) if edits else ()
+        body = self._place(read.source, (*edits, *more)) if edits else None
+        body = self._marked(read.source, body, call, options, None)
+        if body is None:
+            return replace(forward, treatment=report)
+        if report is not None and not options.explain and len(report.request_id) <= MAX_ID_CHARS:
+            self.attempt("report", lambda: self._plans.add(report))
+        changes = () if report is None else report.changes
+        return replace(
+            forward,
+            body=body,
+            outcome="planned",
+            touched=True,
+            usage_asked=bool(more),
+            treatment=report,
+            changes=changes,
+        )
+
+
+def _stable(draft: Draft) -> int | None:
+    """How many messages the client will send again as they are sent now: blocks only if the conversation is named."""
+    messages = draft.asked.body.get("messages")
+    if draft.options.conversation is not None and isinstance(messages, list):
+        return len(messages)
+    newest = draft.asked.newest_user
+    at = draft.asked.prompt.messages[newest].pointer if newest >= 0 and draft.asked.blocks else ()
+    return at[1] if len(at) > 1 and isinstance(at[1], int) else None
+
+
+def _fronted(forward: Forward, draft: Draft) -> Forward:
+    """With what is learnt and told of a steady front."""
+    steadied = draft.front.steadied if draft.front is not None else None
+    if steadied is None or steadied.learn is None:
+        return forward
+    return replace(forward, ticket=replace(forward.ticket, treated=steadied.learn), changes=steadied.changes)
 
 
 def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:

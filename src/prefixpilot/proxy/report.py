@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from prefixpilot.core import ContextBlock, Plan, RequestId
 from prefixpilot.proxy.settings import Mode
+from prefixpilot.volatile.base import Change
 
 MAX_HEADER_BYTES: Final = 4000
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
@@ -87,6 +88,52 @@ class PlanReport:
         return {**self.summary(), "labels": labels}
 
 
+@dataclass(frozen=True, slots=True)
+class TreatmentReport:
+    """What was done to a request without blocks.
+
+    Attributes:
+        moved: regions and arrays that were put in another order.
+        replaced: annotations in the place of texts that stand earlier.
+        saved_tokens: estimated, that those save net.
+        restored: earlier messages that were sent again in the form in which they had been sent.
+        changes: what the rules for volatile text and the order of tools did; holds no text of the prompt.
+    """
+
+    request_id: RequestId
+    mode: Mode
+    moved: int = 0
+    replaced: int = 0
+    saved_tokens: int = 0
+    restored: int = 0
+    changes: tuple[Change, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """All but the changes, of which it has the number."""
+        return {
+            "request_id": self.request_id,
+            "mode": self.mode,
+            "moved": self.moved,
+            "replaced": self.replaced,
+            "saved_tokens": self.saved_tokens,
+            "restored": self.restored,
+            "changed": len(self.changes),
+        }
+
+    def full(self) -> dict[str, Any]:
+        """The summary, and each change."""
+        return {**self.summary(), "changes": shown(self.changes)}
+
+    def header(self) -> bytes:
+        """Compact ASCII JSON."""
+        return _compact(self.summary())
+
+
+def shown(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """Changes as JSON."""
+    return [{**change._asdict(), "pointer": list(change.pointer), "span": list(change.span)} for change in changes]
+
+
 def plan_header(report: PlanReport) -> bytes:
     """Compact ASCII JSON under 4 kB; labels that do not fit are at ``labels_at``."""
     summary = report.summary()
@@ -115,7 +162,7 @@ class RecentPlans:
     def __len__(self) -> int:
         return len(self._reports)
 
-    def add(self, report: PlanReport) -> None:
+    def add(self, report: PlanReport | TreatmentReport) -> None:
         """Keep a report (its labels and numbers, no text); one of the same id is replaced."""
         self._size -= _size(self._reports.pop(report.request_id, None))
         whole = _compact(report.full())

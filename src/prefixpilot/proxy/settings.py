@@ -14,8 +14,10 @@ from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.configuration.values import Secret
 from prefixpilot.proxy.control.controller import ControlSettings
+from prefixpilot.proxy.hosted_settings import ProviderSettings
 from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
+from prefixpilot.volatile.base import VolatileRules
 
 Mode = Literal["on", "off", "shadow"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -166,6 +168,8 @@ class ProxySettings:
         store: what is kept of conversations, where and for how long.
         admin, tenants, log, tracing: tables of settings.
         ordinary: what is done to requests without blocks.
+        volatile: what is done to text that changes with each request, and to the order of tools; nothing by default.
+        providers: what a hosted provider is told about its cache; nothing by default.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -207,6 +211,8 @@ class ProxySettings:
     log: LogSettings = field(default_factory=LogSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
     ordinary: OrdinarySettings = field(default_factory=OrdinarySettings)
+    volatile: VolatileRules = field(default_factory=VolatileRules)
+    providers: ProviderSettings = field(default_factory=ProviderSettings)
 
     def __post_init__(self) -> None:
         self._check_engine()

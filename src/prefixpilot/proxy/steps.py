@@ -13,6 +13,7 @@ from prefixpilot.core import Plan, PlannedRequest, Request
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
+from prefixpilot.proxy.report import TreatmentReport
 
 T = TypeVar("T")
 
@@ -22,6 +23,7 @@ class Planner(Protocol):
 
     def propose(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
     def as_given(self, request: Request, record: ConversationRecord = ...) -> Plan: ...
+    def given_cached(self, request: Request) -> int: ...
     def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]: ...
     def learn(self, plan: Plan) -> None: ...
     def evict(self, request_ids: Iterable[str]) -> int: ...
@@ -44,11 +46,13 @@ class Treatment:
         edits: of its body; none leaves every byte as it is.
         learn: called once the engine has begun to answer, so that it holds what was sent.
         plan_header: value of ``X-PrefixPilot-Plan``, ASCII; ``None`` tells the client nothing.
+        report: what is kept of it; ``None`` keeps nothing.
     """
 
     edits: tuple[Edit, ...] = ()
     learn: Callable[[], None] | None = None
     plan_header: bytes | None = None
+    report: TreatmentReport | None = None
 
 
 class Treat(Protocol):

@@ -10,7 +10,7 @@ from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import JsonText
+from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.blocks import FIELD, plain_text
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
@@ -27,6 +27,7 @@ from prefixpilot.proxy.memory.records import (
 )
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.memory.window import spans_of, text_bytes
+from prefixpilot.proxy.preface import Prefaced
 from prefixpilot.proxy.steps import Failed
 from prefixpilot.proxy.windows import Windows
 
@@ -109,6 +110,7 @@ class Draft:
         source: the text of its body.
         past: or what failed on the way to it.
         request: to be planned together with others; ``None`` if it is not a first turn whose blocks may be ordered.
+        front: how its front is kept steady; ``asked`` reads so already. ``None``: it stays.
     """
 
     call: Call
@@ -117,6 +119,12 @@ class Draft:
     source: JsonText
     past: Past | Failed
     request: Request | None = None
+    front: Prefaced | None = None
+
+    @property
+    def front_edits(self) -> tuple[Edit, ...]:
+        """The edits that keep the front steady, of the client's body."""
+        return () if self.front is None else self.front.edits
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,10 @@ class VolatileRules:
 
     def __post_init__(self) -> None:
         if self.clock not in ("off", "round", "move"):
-            raise ConfigError("volatile.clock", f"is {self.clock!r}", "use one of: off, round, move")
+            raise ConfigError("clock", f"is {self.clock!r}", "use one of: off, round, move")
         for name in ("ids", "memory", "billing_header", "tool_order"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"volatile.{name}", f"is {getattr(self, name)!r}", "use true or false")
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use true or false")
 
     @property
     def any(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
-from prefixpilot.apis.base import Pointer, Prompt, Segment
+from prefixpilot.apis.base import Message, Pointer, Prompt, Segment
 from prefixpilot.pieces import UNCHANGED, Form, Piece, Slot, Span, apply, fill
 from prefixpilot.volatile.base import Change, Line, Rule, TextForm, VolatileRules, lines
 from prefixpilot.volatile.billing import find_billing_header
@@ -88,12 +88,12 @@ def treat(
         excluded: spans of documents and the like that recognisers found, by the pointer of their string.
         templates: wording.
     """
-    place = _newest_text(prompt)
+    place = last_text(prompt.messages[prompt.newest_user]) if prompt.newest_user >= 0 else None
     clock = rules.clock == "round" and (stated if prompt.in_tool_loop else place is not None)
     forms: list[TextForm] = []
     said: list[str] = []
     changes: list[Change] = []
-    for segment in _system(prompt):
+    for segment in system_texts(prompt):
         treatment = _Text(segment, rules, to_anthropic, clock, templates.time_moved)
         treated = treatment.treated((excluded or {}).get(segment.pointer, ()))
         if treated.form != UNCHANGED:
@@ -119,7 +119,7 @@ def appended(form: Form, text: str, words: str) -> Form:
     return (*(form or (Span(0, len(text)),)), words)
 
 
-def _system(prompt: Prompt) -> list[Segment]:
+def system_texts(prompt: Prompt) -> list[Segment]:
     """Texts that stand before the conversation and may be changed."""
     found: list[Segment] = []
     for message in prompt.messages:
@@ -129,11 +129,9 @@ def _system(prompt: Prompt) -> list[Segment]:
     return found
 
 
-def _newest_text(prompt: Prompt) -> Segment | None:
-    """The last text of the newest user message that may be changed."""
-    if prompt.newest_user < 0:
-        return None
-    texts = [s for s in prompt.messages[prompt.newest_user].segments if s.role == "user" and not s.sealed]
+def last_text(message: Message) -> Segment | None:
+    """The last text of a user message that may be changed: what is told there stands behind it."""
+    texts = [segment for segment in message.segments if segment.role == "user" and not segment.sealed]
     return texts[-1] if texts else None
 
 

@@ -68,7 +68,7 @@ class ToolOrders:
         named = [name for name in names if name is not None]
         ordered = sticky(named, known)
         remembered = (*known, *(name for name in ordered if name not in set(known)))
-        if len(set(named)) < len(names) or len(names) < 2 or len(remembered) > self._max_tools:
+        if len(set(named)) < len(names) or len(remembered) > self._max_tools:
             return ToolOrder(None, (), ())
         place = {name: i for i, name in enumerate(named)}
         order = tuple(place[name] for name in ordered)
@@ -88,6 +88,10 @@ class ToolOrders:
         self._orders.move_to_end(conversation)
         if len(self._orders) > self._capacity:
             self._orders.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._orders.clear()
 
     def check_invariants(self) -> None:
         """Raise :class:`InvariantError` unless the bounds hold and no conversation has a name twice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -24,8 +25,10 @@ from tests.proxy.ordinary.support import (
     words,
 )
 
+from prefixpilot import ContextPilot, PilotConfig, Plan, Request
 from prefixpilot.apis.messages import Messages
 from prefixpilot.apis.responses import Responses
+from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.errors import ConfigError
 from prefixpilot.pieces import Span
@@ -145,6 +148,37 @@ def test_an_annotation_that_costs_more_than_it_saves_leaves_the_order() -> None:
     proxy.send(chat(user(notes(("a", "x"), ("b", "y")))))
     body = chat(user(notes(("c", "z"), ("d", "w"), ("a", "x"))))
     assert proxy.send(body) == body
+
+
+class Restless(ContextPilot):
+    """Puts the units behind those that are cached in another order, which saves nothing now."""
+
+    def propose(self, request: Request, record: ConversationRecord = NEW_CONVERSATION) -> Plan:
+        plan = super().propose(request, record)
+        head, tail = plan.blocks[: plan.prefix_len], plan.blocks[plan.prefix_len :]
+        return replace(plan, blocks=(*head, *tail[::-1]))
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_move_that_saves_nothing_beyond_the_given_order_is_not_worth_a_line(ranked: bool) -> None:
+    proxy = Proxy(find_notes(ranked=ranked))
+    proxy.ordinary.pilot = proxy.pilot = Restless(PilotConfig(annotate=0))
+    proxy.send(chat(user(notes(("b", B), ("a", A)) if ranked else notes(("a", A), ("b", B)))))
+    sent = proxy.send(chat(user(notes(("a", A), ("c", C), ("d", D)))))["messages"][0]["content"]
+    assert names(sent) == (["a", "d", "c"] if ranked else ["a", "c", "d"])
+    assert "relevance" not in sent
+
+
+def test_a_route_on_which_order_does_not_pay_keeps_the_given_order_and_is_learnt_from() -> None:
+    proxy = Proxy(find_notes(ranked=False))
+    proxy.pilot = ContextPilot(PilotConfig(annotate=0, gate=True))
+    proxy.ordinary.pilot = proxy.pilot
+    proxy.send(chat(user(notes(("a", A), ("b", B), ("c", C)))))
+    body = chat(user(notes(("c", C), ("b", B), ("a", A))))
+    assert proxy.send(body) == body, "no gain is known yet"
+    proxy.send(chat(user(notes(("d", words("D")), ("a", A), ("b", B)))))
+    sent = proxy.send(chat(user(notes(("b", B), ("c", C), ("a", A)))))["messages"][0]["content"]
+    assert "relevance" in sent, "what it would have gained has opened the route"
 
 
 def test_what_is_not_movable_stays() -> None:

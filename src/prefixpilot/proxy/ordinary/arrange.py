@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
@@ -17,9 +17,6 @@ from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
 from prefixpilot.formats.base import Region
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
-
-_SHARE_OF_REGION: Final = 8
-"""An order annotation may cost an eighth of its region where no saving is predicted yet."""
 
 
 class Arranged(NamedTuple):
@@ -36,6 +33,18 @@ class Arranged(NamedTuple):
     plan: Plan | None = None
 
 
+class Orders(NamedTuple):
+    """What is asked of a pilot.
+
+    Attributes:
+        propose: plans a region.
+        kept: tokens that it would have cached in the given order.
+    """
+
+    propose: Callable[[Request], Plan]
+    kept: Callable[[Request], int]
+
+
 class Route(NamedTuple):
     """What a region is planned for: see :class:`prefixpilot.core.Request`."""
 
@@ -50,12 +59,15 @@ def arrange(
     text: str,
     repeated: Sequence[bool],
     route: Route,
-    propose: Callable[[Request], Plan],
+    orders: Orders,
     settings: OrdinarySettings,
     count: Callable[[str], int],
     templates: Templates = DEFAULT_TEMPLATES,
 ) -> Arranged:
     """The order in which the units of a region are sent. O(one plan).
+
+    Moving costs nothing, an order annotation does: it is added only if it costs less than the move is predicted to save
+    beyond the given order, else the order stays.
 
     Args:
         text: the string that it stands in.
@@ -69,13 +81,22 @@ def arrange(
     bounded = route.constraints is not UNCONSTRAINED and any(repeated)
     if not region.movable or bounded or len(full) < 2 or tokens < settings.min_region_tokens:
         return Arranged(given)
-    plan = propose(request(texts, route))
+    asked = request(texts, route)
+    plan = orders.propose(asked)
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
     note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
-    if note and cost > max(plan.predicted_cached_tokens or 0, tokens // _SHARE_OF_REGION):
+    if note and cost >= _saved_by_move(plan, asked, orders):
         return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
     return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
+
+
+def _saved_by_move(plan: Plan, asked: Request, orders: Orders) -> int:
+    """Tokens that the order is predicted to save beyond the given one, its annotation not counted."""
+    if plan.gain is not None:
+        return plan.gain + plan.annotation_tokens
+    cached = plan.predicted_cached_tokens or 0
+    return cached - orders.kept(asked) if cached else 0
 
 
 def request(texts: Sequence[str], route: Route) -> Request:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -55,6 +55,13 @@ class Links:
         return cls(
             digests, tuple(links), first, joined(d for d, r in zip(digests, roles, strict=True) if r == "system")
         )
+
+    def over(self, prompt: Prompt) -> Links:
+        """Those of the same messages with other system text. O(bytes of that)."""
+        pairs = zip(prompt.messages, self.digests, strict=True)
+        digests = tuple(message_digest(m) if m.role == "system" else known for m, known in pairs)
+        system = joined(d for m, d in zip(prompt.messages, digests, strict=True) if m.role == "system")
+        return replace(self, digests=digests, system=system)
 
 
 def message_digest(message: Message) -> bytes:

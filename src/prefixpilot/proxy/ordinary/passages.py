@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from prefixpilot.apis.base import Segment
-from prefixpilot.core import Plan, Request
+from prefixpilot.core import Plan
 from prefixpilot.dedup.fences import fences, may_have_fences
 from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, fill
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
-from prefixpilot.proxy.ordinary.arrange import Arranged, Route, arrange
+from prefixpilot.proxy.ordinary.arrange import Arranged, Orders, Route, arrange
 from prefixpilot.proxy.ordinary.repeats import Desk, Replaced
 
 Recognise = Callable[[Segment], tuple[Region, ...]]
@@ -45,11 +45,11 @@ class Orderer:
 
     Attributes:
         route: gives the route of a region from the form of all that stands before it in its string.
-        propose: plans one.
+        orders: what a pilot is asked.
     """
 
     route: Callable[[Segment, Sequence[Slot], int], Route]
-    propose: Callable[[Request], Plan]
+    orders: Orders
 
 
 def as_sent(segments: Sequence[Segment], recognise: Recognise, desk: Desk) -> Sent:
@@ -133,7 +133,7 @@ class Passage:
             route = self.orderer.route(segment, self._slots, region.units[0].span.start)
             desk = self.desk
             arranged = arrange(
-                region, segment.text, repeated, route, self.orderer.propose, desk.settings, desk.count, desk.templates
+                region, segment.text, repeated, route, self.orderer.orders, desk.settings, desk.count, desk.templates
             )
         self._place(region, pieces, repeated, arranged)
 

@@ -62,6 +62,11 @@ class Recognition:
         """An engine has had these strings of a client's."""
         learn(segments, self.recognisers, self._store(tenant))
 
+    def clear(self) -> None:
+        """Forget the edges of all tenants."""
+        with self._lock:
+            self._edges.clear()
+
     def _chosen(self, names: tuple[str, ...] | None) -> tuple[Recogniser, ...]:
         if names is None or EVERYTHING in names:
             return self.recognisers

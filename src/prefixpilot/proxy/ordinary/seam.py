@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from hashlib import blake2b
+from dataclasses import replace
 from threading import RLock
 
-from prefixpilot.apis.base import Prompt
+from prefixpilot.apis.base import Pointer, Prompt
 from prefixpilot.core import DEFAULT_TENANT, TenantId
-from prefixpilot.jsontext import JsonText
+from prefixpilot.jsontext import Edit, JsonText
+from prefixpilot.pieces import UNCHANGED, Form, composed
 from prefixpilot.proxy.call import Options
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.forms import FormsLedger
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
+from prefixpilot.proxy.ordinary.told import Times
 from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
+from prefixpilot.proxy.preface import Preface, Prefaced, who
+from prefixpilot.proxy.report import TreatmentReport
 from prefixpilot.proxy.settings import Mode
+from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Planner, Treatment
+from prefixpilot.volatile.rules import appended
 
 _NOTHING = Treatment()
 
@@ -27,57 +32,116 @@ class OrdinaryTreat:
 
     Args:
         ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
+        preface: keeps the front steady, before units are looked for; ``None``: it stays.
     """
 
-    def __init__(self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition) -> None:
+    def __init__(
+        self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition, preface: Preface | None = None
+    ) -> None:
         self._ordinaries = ordinaries
         self._recognition = recognition
+        self._preface = preface
 
     @classmethod
-    def of(cls, settings: OrdinarySettings, planner: Planner, lock: RLock) -> OrdinaryTreat | None:
-        """``None`` if no recogniser is on: then bodies are not even read."""
-        recognition = Recognition.of(settings, lock)
-        if not recognition.recognisers:
+    def of(
+        cls,
+        settings: OrdinarySettings,
+        planner: Planner,
+        lock: RLock,
+        recognition: Recognition | None = None,
+        preface: Preface | None = None,
+    ) -> OrdinaryTreat | None:
+        """``None`` if nothing is on: then bodies are not even read."""
+        recognition = recognition or Recognition.of(settings, lock)
+        if not recognition.recognisers and (preface is None or not preface.on):
             return None
         recognise = recognition.recognise(DEFAULT_TENANT, None)
         modes: tuple[Mode, ...] = ("on", "shadow")
         ledgers = {mode: guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock) for mode in modes}
-        return cls({mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}, recognition)
+        ordinaries = {mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}
+        return cls(ordinaries, recognition, preface)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`."""
         ordinary = self._ordinaries.get(options.mode)
-        if ordinary is None or options.recognise == ():
+        if ordinary is None:
             return _NOTHING
+        prefaced = Prefaced(Steadied(prompt))
+        if self._preface is not None:
+            prefaced = self._preface.treat(prompt, options, Times(ordinary.ledger, who(options)))
+        steadied = prefaced.steadied
+        recognises = bool(self._recognition.recognisers) and options.recognise != ()
+        if recognises:
+            decision = self._decided(ordinary, steadied, options)
+        else:
+            decision = Decision(_ended(steadied))
+        edits = _edits(prompt, prefaced, decision)
+        report = _report(options, decision, steadied) if edits else None
+
+        def learn() -> None:
+            if steadied.learn is not None:
+                steadied.learn()
+            if recognises:
+                self._learn(ordinary, prompt, options.tenant, decision)
+
+        learns = recognises or steadied.learn is not None
+        return Treatment(edits, learn if learns else None, None if report is None else report.header(), report)
+
+    def _decided(self, ordinary: Ordinary, steadied: Steadied, options: Options) -> Decision:
         asked = Asked(
-            prompt,
+            steadied.prompt,
             options.request_id,
-            blake2b(f"{options.tenant}\0{options.credential}".encode(), digest_size=16).digest(),
+            who(options),
             options.index_tenant,
             options.recognise,
             dedupe=options.dedupe,
             max_displacement=options.max_displacement,
             fresh=not options.held_out,
+            endings=steadied.endings,
         )
-        recognise = self._recognition.recognise(options.tenant, options.recognise)
-        decision = ordinary.treat(asked, recognise)
-        edits = tuple(decision.edits(prompt))
-        header = _header(options, decision) if edits else None
-        return Treatment(edits, lambda: self._learn(ordinary, prompt, options.tenant, decision), header)
+        return ordinary.treat(asked, self._recognition.recognise(options.tenant, options.recognise))
 
     def _learn(self, ordinary: Ordinary, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
         ordinary.learn(decision)
         new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= prompt.first_new)
         self._recognition.learn(tenant, (segment for message in new for segment in message.segments))
 
+    @property
+    def forms(self) -> tuple[int, int]:
+        """How many forms are remembered, and their bytes."""
+        ledgers = [ordinary.ledger for ordinary in self._ordinaries.values()]
+        return sum(map(len, ledgers)), sum(ledger.size for ledger in ledgers)
 
-def _header(options: Options, decision: Decision) -> bytes:
-    told = {
-        "request_id": options.request_id,
-        "mode": options.mode,
-        "moved": decision.moved + len(decision.orders),
-        "replaced": decision.repeats,
-        "saved_tokens": decision.saved,
-        "restored": decision.recalled,
-    }
-    return json.dumps(told, separators=(",", ":")).encode()
+    def clear(self) -> int:
+        """Forget all forms; returns how many there were."""
+        gone, _ = self.forms
+        for ordinary in self._ordinaries.values():
+            ordinary.ledger.clear()
+        return gone
+
+
+def _edits(client: Prompt, prefaced: Prefaced, decision: Decision) -> tuple[Edit, ...]:
+    """The edits of the client's body: each string gets one form, which does what both made of it."""
+    front = prefaced.steadied.forms
+    forms: dict[Pointer, Form] = {}
+    for pointer in dict.fromkeys((*front, *decision.forms)):
+        forms[pointer] = composed(decision.forms.get(pointer, UNCHANGED), front.get(pointer, UNCHANGED))
+    whole = replace(decision, forms=forms).edits(client)
+    return (*whole, *prefaced.steadied.tool_edits, *prefaced.key)
+
+
+def _ended(steadied: Steadied) -> dict[Pointer, Form]:
+    texts = {segment.pointer: segment.text for segment in steadied.prompt.segments()}
+    return {pointer: appended(UNCHANGED, texts[pointer], words) for pointer, words in steadied.endings.items()}
+
+
+def _report(options: Options, decision: Decision, steadied: Steadied) -> TreatmentReport:
+    return TreatmentReport(
+        options.request_id,
+        options.mode,
+        decision.moved + len(decision.orders),
+        decision.repeats,
+        decision.saved,
+        decision.recalled,
+        steadied.changes,
+    )

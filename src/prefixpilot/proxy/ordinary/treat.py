@@ -29,7 +29,7 @@ from prefixpilot.formats.base import Region
 from prefixpilot.jsontext import Edit, Permute, SetText
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, apply, fill
 from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sender, Sent
-from prefixpilot.proxy.ordinary.arrange import Route, request
+from prefixpilot.proxy.ordinary.arrange import Orders, Route, request
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
 from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
@@ -37,6 +37,7 @@ from prefixpilot.proxy.ordinary.repeats import Desk
 from prefixpilot.proxy.ordinary.scope import Before
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
 from prefixpilot.proxy.steps import Planner
+from prefixpilot.volatile.rules import appended
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Asked:
         order, dedupe: whether they are on here; they only switch off.
         fresh: whether what is new is treated; if not, only what was sent before is sent again as it was.
         max_displacement: how far a unit may stand from its place; ``None`` for no bound.
+        endings: words that stand behind strings, by pointer: no part of what is remembered of a message here.
     """
 
     prompt: Prompt
@@ -63,6 +65,7 @@ class Asked:
     dedupe: bool = True
     max_displacement: int | None = None
     fresh: bool = True
+    endings: Mapping[Pointer, str] = field(default_factory=dict)
 
 
 class Record(NamedTuple):
@@ -170,7 +173,7 @@ class _Walk:
     def run(self) -> Decision:
         """All messages."""
         for index, message in enumerate(self._prompt.messages):
-            forms = self._message(index, message)
+            forms = self._ended(message, self._message(index, message))
             for segment, form in zip(message.segments, forms, strict=True):
                 if form != UNCHANGED:
                     self._forms[segment.pointer] = form
@@ -234,6 +237,18 @@ class _Walk:
             sent = self._new(message)
         self._records.append(Record(link, sent))
         return sent.forms
+
+    def _ended(self, message: Message, forms: Sequence[Form]) -> Sequence[Form]:
+        endings = self._asked.endings
+        if not endings:
+            return forms
+        for segment in message.segments:
+            if segment.pointer in endings:
+                self._catalogue.read_text(endings[segment.pointer])
+        return [
+            appended(form, segment.text, endings[segment.pointer]) if segment.pointer in endings else form
+            for segment, form in zip(message.segments, forms, strict=True)
+        ]
 
     def _new(self, message: Message) -> Sent:
         """A message that no engine has had."""
@@ -314,7 +329,8 @@ class _Walk:
     def _ordering(self, route: Callable[[Segment, Sequence[Slot], int], Route]) -> Orderer | None:
         """Behind an answer too: few prompts share all that stands before a region there, but examples and branches do.
         A tree that nobody shares leaves the order as it is."""
-        return Orderer(route, self._ordinary.pilot.propose) if self._may_order() else None
+        pilot = self._ordinary.pilot
+        return Orderer(route, Orders(pilot.propose, pilot.given_cached)) if self._may_order() else None
 
     def _may_order(self) -> bool:
         asked = self._asked
