@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.proxy.wire.headers import RawHeaders
@@ -59,8 +59,7 @@ class EngineProtocol(ResponseHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As aiohttp."""
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self._connection = transport
+        self._connection = cast(asyncio.Transport, transport)  # uvloop's is one, and no subclass
 
     def pause_writing(self) -> None:
         """The engine does not read: wait for it no longer than the bound."""
