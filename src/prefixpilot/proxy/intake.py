@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from prefixpilot.apis import APIS, CHAT, Api
+from prefixpilot.apis import APIS, CHAT, COMPLETIONS, Api
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import JsonText, UnreadableError
 from prefixpilot.prompts.blocks import FIELD
@@ -23,6 +23,9 @@ LARGE_BYTES: Final = 1 << 20
 _COUNTS: Final = (b"/count_tokens", b"/input_tokens")
 """Ends of paths on which an API counts the tokens of a request: without the blocks the count would be wrong."""
 
+_NATIVE: Final = (b"/completion", b"/infill", b"/generate", b"/generate_stream", b"/api/chat", b"/api/generate")
+"""Ends of the engines' own paths (llama.cpp, SGLang, TGI, Ollama) on which nothing is planned."""
+
 _LONGEST_KEY: Final = len(FIELD) * len(r"\u0063") * 4
 """Bytes of the key at most: each character written as an escape, in UTF-32."""
 
@@ -33,7 +36,8 @@ def is_large(call: Call) -> bool:
 
 
 def api_near(path: bytes) -> Api | None:
-    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens.
+    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens; of an
+    engine's own paths, Completions.
 
     The messages of OpenAI's threads are none.
     """
@@ -43,7 +47,7 @@ def api_near(path: bytes) -> Api | None:
     for end in _COUNTS:
         plain = plain.removesuffix(end)
     near = (api for api in APIS for ending in api.paths if plain.endswith(ending.removeprefix(b"/v1")))
-    return next(near, None)
+    return next(near, COMPLETIONS if plain.endswith(_NATIVE) else None)
 
 
 def check_not_misplaced(call: Call, max_bytes: int) -> None:

@@ -49,6 +49,8 @@ class Learner:
             self._metrics.count_plan(forward.report.plan)
         if forward.touched:
             self._metrics.count_treatment(forward.treatment, forward.changes)
+        elif forward.mode == "shadow" and forward.treatment is not None:
+            self._metrics.count_shadow(forward.treatment)
 
     def _record(self, key: LedgerKey, turn: Turn, ticket: Ticket, answer: AnswerObserver) -> None:
         went_on = ticket.went_on

@@ -141,6 +141,12 @@ class Metrics:
             ["what"],
             registry=r,
         )
+        self.shadow_treated = Counter(
+            "prefixpilot_shadow_treated",
+            "The same of requests in mode shadow: not done, only planned",
+            ["what"],
+            registry=r,
+        )
         self.treated_saved = Counter(
             "prefixpilot_treated_saved_tokens", "Of the texts replaced, net of annotations, estimated", registry=r
         )
@@ -149,6 +155,7 @@ class Metrics:
         self.forms_bytes = Gauge("prefixpilot_forms_bytes", "Of these forms, estimated", registry=r)
         for what in ("moved", "replaced", "restored"):
             self.treated.labels(what)
+            self.shadow_treated.labels(what)
         for rule in get_args(Rule):
             self.volatile.labels(rule)
         for outcome in _OUTCOMES:
@@ -188,6 +195,12 @@ class Metrics:
             self.treated.labels("restored").inc(report.restored)
             self.treated_saved.inc(max(report.saved_tokens, 0))
 
+    def count_shadow(self, report: TreatmentReport) -> None:
+        """Count what would have been done to a request without blocks."""
+        self.shadow_treated.labels("moved").inc(report.moved)
+        self.shadow_treated.labels("replaced").inc(report.replaced)
+        self.shadow_treated.labels("restored").inc(report.restored)
+
     def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
         """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
         label = "yes" if treated else "no"
@@ -215,6 +228,7 @@ class Metrics:
             "fail_opens": self._by_label("prefixpilot_fail_opens", "step"),
             "annotations": self._by_label("prefixpilot_annotations", "kind"),
             "treated": {**self._by_label("prefixpilot_treated", "what"), "saved_tokens": sums["treated_saved_tokens"]},
+            "shadow_treated": self._by_label("prefixpilot_shadow_treated", "what"),
             "volatile_changes": self._by_label("prefixpilot_volatile_changes", "rule"),
             "cache": {
                 "state": cache_state(known, unknown),

@@ -36,8 +36,7 @@ class AdminSettings:
     """Who may use the paths of our own that show or change what all clients share.
 
     Attributes:
-        token: what /evict, /reset, /stats, /metrics, /plans and /openapi.json ask for as a bearer token; not set: they
-            are open.
+        token: what /evict, /reset, /stats, /metrics and /plans ask for as a bearer token; not set: they are open.
     """
 
     token: Secret | None = None

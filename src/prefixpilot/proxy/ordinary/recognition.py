@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from threading import RLock
 from typing import Final, cast
 
 from prefixpilot.apis.base import Segment
-from prefixpilot.errors import ConfigError
+from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.formats.base import Recogniser, Region
 from prefixpilot.formats.catalogue import RECOGNISERS, named, regions
 from prefixpilot.formats.edges import EdgeStore
@@ -19,6 +20,7 @@ from prefixpilot.proxy.ordinary.passages import Recognise
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
 
 MAX_TENANTS: Final = 32
+_OUTSIDE: Final = ("documents",)
 
 
 class Recognition:
@@ -42,11 +44,19 @@ class Recognition:
             ConfigError: a name that no recogniser has, or one that cannot be imported.
         """
         own = tuple(map(imported, settings.recognisers))
-        outside = ("documents",)
         if EVERYTHING in settings.recognise:
             return cls((*own, *RECOGNISERS), lock)
-        names = [name for name in settings.recognise if name not in {*outside, *(one.name for one in own)}]
+        names = [name for name in settings.recognise if name not in {*_OUTSIDE, *(one.name for one in own)}]
         return cls((*(one for one in own if one.name in settings.recognise), *named(names)), lock)
+
+    def check(self, names: tuple[str, ...]) -> None:
+        """Raise ``InvalidRequestError`` for a name that a client gives and that no recogniser has."""
+        known = {EVERYTHING, *_OUTSIDE, *(one.name for one in (*self.recognisers, *RECOGNISERS))}
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                remedy = f"did you mean {near[0]!r}?" if near else "use off, all, or names of formats"
+                raise InvalidRequestError("X-PrefixPilot-Recognise", f"names {name!r}, which is no format", remedy)
 
     def recognise(self, tenant: str, names: tuple[str, ...] | None) -> Recognise:
         """What finds regions for a tenant: with these recognisers only, or with all that are on."""

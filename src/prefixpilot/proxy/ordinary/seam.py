@@ -8,9 +8,10 @@ from threading import RLock
 
 from prefixpilot.apis.base import Pointer, Prompt
 from prefixpilot.core import DEFAULT_TENANT, TenantId
+from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.pieces import UNCHANGED, Form, composed
-from prefixpilot.proxy.call import Options
+from prefixpilot.proxy.call import Options, RefusedError
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.forms import FormsLedger
 from prefixpilot.proxy.ordinary.recognition import Recognition
@@ -62,10 +63,18 @@ class OrdinaryTreat:
         return cls(ordinaries, recognition, preface)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
-        """See :class:`prefixpilot.proxy.steps.Treat`."""
+        """See :class:`prefixpilot.proxy.steps.Treat`.
+
+        Raises:
+            RefusedError: a 400 for the name of a format that there is not.
+        """
         ordinary = self._ordinaries.get(options.mode)
         if ordinary is None:
             return _NOTHING
+        try:
+            self._recognition.check(options.recognise or ())
+        except InvalidRequestError as error:
+            raise RefusedError.of(error) from error
         prefaced = Prefaced(Steadied(prompt))
         if self._preface is not None:
             prefaced = self._preface.treat(prompt, options, Times(ordinary.ledger, who(options)))

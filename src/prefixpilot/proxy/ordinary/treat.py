@@ -87,7 +87,8 @@ class Decision:
         repeats: annotations that stand in the place of new texts.
         moved: new regions that were put in another order.
         saved: estimated tokens that the new annotations save, net.
-        recalled: earlier messages that were given the form in which they had been sent, other than the client's.
+        recalled: earlier messages, and regions of system text, that were given the form in which they had been sent,
+            other than the client's.
     """
 
     forms: dict[Pointer, Form] = field(default_factory=dict)
@@ -285,6 +286,7 @@ class _Walk:
         self._passages += 1
         sent = self._recall(key)
         if sent is not None:
+            self._recalled += sent.forms[0] != UNCHANGED
             self._catalogue.add_sent(sent, (part,), self._passages)
         else:
 
