@@ -83,9 +83,6 @@ _PLACEHOLDERS = {
 DEFAULT_TEMPLATES = Templates()
 
 
-_EDGE_WORDS: Final = 5
-_EDGE_CHARACTERS: Final = 120
-
 LABEL_BYTES: Final = 14
 """What a label costs beyond its length, in bytes of prose: each of its marks and digits is a token of its own."""
 
@@ -123,14 +120,13 @@ def repeat_annotation(name: str, templates: Templates = DEFAULT_TEMPLATES) -> st
     return templates.repeat.format(name=name)
 
 
-def run_annotation(name: str, run: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
-    """What stands in the place of a part of a text, ``run``, that stands inside an earlier text of this name.
+def run_annotation(name: str, first: str, last: str, templates: Templates = DEFAULT_TEMPLATES) -> str:
+    """What stands in the place of a part of a text that stands inside an earlier text of this name, between the words
+    ``first`` and ``last``, both included.
 
-    >>> run_annotation("fees.pdf", "The fee is due in May. It is paid once a year, in full.")
+    >>> run_annotation("fees.pdf", "The fee is due in", "once a year, in full.")
     '[Unchanged: as in fees.pdf above, from "The fee is due in" to "once a year, in full.".]'
     """
-    words = run[:_EDGE_CHARACTERS].split(), run[-_EDGE_CHARACTERS:].split()
-    first, last = " ".join(words[0][:_EDGE_WORDS]), " ".join(words[1][-_EDGE_WORDS:])
     return templates.run.format(name=name, first=first, last=last)
 
 

@@ -106,7 +106,10 @@ class Prompt:
 
     @property
     def first_new(self) -> int:
-        """Index of the first message behind the last assistant message: what no engine has had yet."""
+        """Index of the first message behind the last assistant message: what no engine has had yet.
+
+        O(messages): read it once.
+        """
         answered = (i for i, message in enumerate(self.messages) if message.role == "assistant")
         return max(answered, default=-1) + 1
 

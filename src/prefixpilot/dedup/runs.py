@@ -10,6 +10,9 @@ from prefixpilot.dedup.chunking import Chunk
 MAX_SOURCES: Final = 4
 """Places kept of each chunk: boilerplate stands in many texts, and any place of it is as good."""
 
+_ENDS: Final = ((5, 120), (8, 160), (12, 240), (16, 320))
+"""Words and characters of the quotes at the ends of a run: the first few, and more where these stand elsewhere too."""
+
 
 class Run(NamedTuple):
     """Characters ``start`` to ``end`` that stand, equal, at ``source_start`` to ``source_end`` of source ``source``."""
@@ -19,6 +22,37 @@ class Run(NamedTuple):
     source: int
     source_start: int
     source_end: int
+
+
+class Ends(NamedTuple):
+    """The words with which a run begins and ends, a space between them."""
+
+    first: str
+    last: str
+
+
+def ends_of_run(run: str, source: str) -> Ends | None:
+    """The fewest words that show where a run begins and ends in its source; ``None`` if none do.
+
+    Each stands once in ``source``, which holds the run and has a space between its words. O(source).
+
+    >>> ends_of_run("The fee is due in May. It is paid in full.", "Note. The fee is due in May. It is paid in full.")
+    Ends(first='The fee is due in', last='It is paid in full.')
+    >>> ends_of_run("a b c", "a b c, a b c") is None
+    True
+    """
+    firsts = (" ".join(run[:characters].split()[:words]) for words, characters in _ENDS)
+    lasts = (" ".join(run[-characters:].split()[-words:]) for words, characters in _ENDS)
+    first = next((words for words in firsts if _once(words, source)), None)
+    last = next((words for words in lasts if _once(words, source)), None)
+    if first is None or last is None or source.find(first) + len(first) > source.find(last):
+        return None
+    return Ends(first, last)
+
+
+def _once(words: str, text: str) -> bool:
+    at = text.find(words)
+    return bool(words) and at >= 0 and text.find(words, at + 1) < 0
 
 
 class ChunkIndex:

@@ -135,9 +135,10 @@ def test_the_latest_result_is_a_name_only_while_it_stands_in_full() -> None:
 
 def test_the_latest_result_is_a_name_again_when_it_is_given_in_full_again() -> None:
     thrice = [message for i in "123" for message in reads(i, "a.md", A)]
-    sent = Proxy().send(chat(user("go"), *thrice, user(notes(("x", A)))))
+    found = calls(("4", "search", "{}")), result("4", notes(("x", A), ("y", B)))
+    sent = Proxy().send(chat(user("go"), *thrice, *found))
     assert sent["messages"][6]["content"] == A
-    assert named(sent, 7) == ['the latest result of read_file({"path": "a.md"})']
+    assert named(sent, 8) == ['the latest result of read_file({"path": "a.md"})']
 
 
 def test_calls_that_differ_in_white_space_are_one_call() -> None:

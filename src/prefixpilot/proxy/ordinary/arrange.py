@@ -16,6 +16,7 @@ from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
 from prefixpilot.formats.base import Region
 from prefixpilot.pieces import Span
+from prefixpilot.proxy.ordinary.series import is_series
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
 
@@ -58,7 +59,7 @@ def arrange(
     region: Region,
     text: str,
     repeated: Sequence[bool],
-    route: Route,
+    route: Callable[[], Route],
     orders: Orders,
     settings: OrdinarySettings,
     count: Callable[[str], int],
@@ -71,17 +72,20 @@ def arrange(
 
     Args:
         text: the string that it stands in.
-        route: with a bound on displacement, a region with annotations keeps its order.
+        route: asked for once all else lets the region move; with a bound on displacement, a region with annotations
+            keeps its order.
         repeated: of each unit, whether it has become an annotation.
     """
     given = tuple(range(len(region.units)))
     full = [i for i in given if not repeated[i]]
     texts = [_cut(text, region.units[i].span) for i in full]
     tokens = sum(map(count, texts))
-    bounded = route.constraints is not UNCONSTRAINED and any(repeated)
-    if not region.movable or bounded or len(full) < 2 or tokens < settings.min_region_tokens:
+    if not region.movable or len(full) < 2 or tokens < settings.min_region_tokens or is_series(region, text):
         return Arranged(given)
-    asked = request(texts, route)
+    planned = route()
+    if planned.constraints is not UNCONSTRAINED and any(repeated):
+        return Arranged(given)
+    asked = request(texts, planned)
     plan = orders.propose(asked)
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
     note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from prefixpilot.annotations import result_name, text_name
-from prefixpilot.apis.base import Message, Prompt, Segment, ToolCall
+from prefixpilot.apis.base import Message, Prompt, Role, Segment, ToolCall
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.dedup.runs import ChunkIndex, Run
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
@@ -20,6 +20,9 @@ from prefixpilot.proxy.ordinary.names import MAX_NAME, Pages, is_label, openings
 
 MAX_PLACES: Final = 4
 """Places kept of each text: where the first has no name, another may."""
+_TRUST: Final[Mapping[Role, int]] = {"system": 2, "user": 1, "assistant": 0, "tool": 0}
+"""How far an application trusts whose words these are. Labels and calls are quoted upwards by nobody: a web page
+chooses its own title, and the model its arguments."""
 
 
 class Name(NamedTuple):
@@ -183,10 +186,14 @@ class Catalogue:
         call = self._call(segment)
         return 0 if call is None else self._made[_key(call)]
 
-    def name(self, standing: Standing) -> Name | None:
-        """Words that can mean this text only, the shortest; ``None`` if there are none. O(characters above)."""
+    def name(self, standing: Standing, reader: Role) -> Name | None:
+        """Words that can mean this text only, the shortest; ``None`` if there are none. O(characters above).
+
+        ``reader`` is the role of the message that is going to quote them. A label or call of a role that is trusted
+        less is not among them: opening words are, since these stand in the replaced text itself.
+        """
         places = (place for place in self._standing[standing.digest] if place.raw == standing.raw)
-        names = (name for place in places for name in self._names(place))
+        names = (name for place in places for name in self._names(place, reader))
         return next((name for name in names if self._means(name, standing.digest)), None)
 
     def runs(self, text: NamedText, at_least: int) -> list[tuple[Run, Standing]]:
@@ -218,14 +225,15 @@ class Catalogue:
         latest = self._latest.get(call)
         return latest is not None and latest.full and latest.digest == digest
 
-    def _names(self, standing: Standing) -> Iterator[Name]:
+    def _names(self, standing: Standing, reader: Role) -> Iterator[Name]:
         text, segment = standing.text, standing.segment
-        label = text.label if is_label(text.label, segment.text) else None
+        quoted = _TRUST[segment.role] >= _TRUST[reader]
+        label = text.label if quoted and is_label(text.label, segment.text) else None
         if text.whole:
             call = self._call(segment)
             if call is None or self._latest[_key(call)].digest != text.digest:
                 return
-            if len(call.arguments) <= MAX_NAME:
+            if quoted and len(call.arguments) <= MAX_NAME:
                 yield Name(result_name(call.name, call.arguments), standing.passage, call=_key(call))
         elif label is not None:
             yield Name(text_name(label), standing.passage, label, label)

@@ -15,13 +15,21 @@ from typing import Final, NamedTuple
 from prefixpilot.proxy.memory.forms import NamedText
 
 MAX_NAME: Final = 200
-"""Characters of a label, or of a call's arguments, that is used as a name."""
+"""Characters of a call's arguments that are used as a name."""
+MAX_LABEL: Final = 80
+"""Characters of a label that is used as a name."""
+MAX_LOOKED_FOR: Final = 256
+"""New names looked for in one prompt: texts behind these stay in full. Names of recalled annotations do not count."""
+MAX_SCANNED: Final = 1 << 24
+"""Characters gone through one by one for new names of one prompt, where a name has no rare word. Behind these, too,
+texts stay in full."""
 _OPENINGS: Final = ((8, 80), (16, 160), (40, 320))
 """Words and characters of an opening: the first few, and more where another text begins like it."""
 _LEAST_WORDS: Final = 3
 _LEAST_CHARACTERS: Final = 12
 """Of an opening without three words: scripts that put no space between them."""
 _UNQUOTABLE: Final = re.compile(r'["\\]')
+_BRACKET: Final = re.compile(r"[\[\]{}<>]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _ESCAPED: Final = 6
@@ -60,6 +68,8 @@ class Pages:
 
     def __init__(self) -> None:
         self._pages: list[Page] = []
+        self._looked_for = 0
+        self._scanned = 0
 
     def open(self, text: str, *, chained: bool = False) -> None:
         """A string comes next. All of it counts from here on, so that no name depends on how its units are moved."""
@@ -70,7 +80,13 @@ class Pages:
         self._pages[-1].owned.extend(Owned(text.span.start, text.span.end, text.digest) for text in texts)
 
     def alone(self, words: str, digest: bytes) -> bool:
-        """Whether these words stand above, and only in texts of this digest."""
+        """Whether these words stand above, and only in texts of this digest.
+
+        Also ``False`` once :data:`MAX_LOOKED_FOR` or :data:`MAX_SCANNED` is reached.
+        """
+        self._looked_for += 1
+        if self._looked_for > MAX_LOOKED_FOR or self._scanned > MAX_SCANNED:
+            return False
         first = next(owns := self._owns(words, digest, self._pages), False)
         return first and all(owns)
 
@@ -82,8 +98,10 @@ class Pages:
         """Of each place where the words stand, whether it is in such a text."""
         needle = _needle(words)
         for page in pages:
-            if needle.key in page.text:
-                for start, end in _places(needle, page.text):
+            if any(key in page.text for key in needle.keys):
+                rare = all(page.text.count(key) <= _RARE for key in needle.keys)
+                self._scanned += 0 if rare else len(page.text)
+                for start, end in _places(needle, page.text, rare):
                     yield _owns(page, start, end, digest)
 
 
@@ -103,10 +121,12 @@ def openings(text: str) -> tuple[str, ...]:
 def is_label(label: str | None, text: str) -> bool:
     """Whether a label is a name: it stands in the text. A number alone is none, it may count anything.
 
+    Nor are long words, or words with line breaks or brackets: they might be read as the end of what quotes them.
+
     >>> is_label("fees.pdf", "<fees.pdf>"), is_label("0", "<doc id='0'>"), is_label("row 1", '"n": 1')
     (True, False, False)
     """
-    if label is None or len(label) > MAX_NAME or "\n" in label:
+    if label is None or len(label) > MAX_LABEL or len(label.splitlines()) != 1 or _BRACKET.search(label):
         return False
     return label in text and _LETTER.search(label) is not None
 
@@ -125,9 +145,9 @@ def _first(words: list[str], most: int, characters: int) -> str:
 
 
 class _Needle(NamedTuple):
-    """What is looked for: ``key`` stands wherever ``pattern`` matches, with all of it within ``reach``."""
+    """What is looked for: one of ``keys`` stands wherever ``pattern`` matches, all within ``reach``."""
 
-    key: str
+    keys: tuple[str, ...]
     reach: int
     pattern: re.Pattern[str]
     left: bool
@@ -137,9 +157,16 @@ class _Needle(NamedTuple):
 @lru_cache(maxsize=2048)
 def _needle(words: str) -> _Needle:
     pieces = words.split()
-    key = max((piece for piece in pieces if piece.isascii()), key=len, default="")
+    keys = _keys(pieces)
     reach = _REACH + _ESCAPED * len(words)
-    return _Needle(key, reach, re.compile(_SPACE.join(map(_pattern, pieces))), words[0] in _WORD, words[-1] in _WORD)
+    return _Needle(keys, reach, re.compile(_SPACE.join(map(_pattern, pieces))), words[0] in _WORD, words[-1] in _WORD)
+
+
+def _keys(pieces: list[str]) -> tuple[str, ...]:
+    """The longest ASCII word; where there is none the longest word, also as an ASCII JSON text has it."""
+    plain = max((piece for piece in pieces if piece.isascii()), key=len, default="")
+    longest = max(pieces, key=len)
+    return (plain,) if plain else (longest, json.dumps(longest)[1:-1])
 
 
 def _pattern(piece: str) -> str:
@@ -150,23 +177,30 @@ def _pattern(piece: str) -> str:
     )
 
 
-def _places(needle: _Needle, text: str) -> Iterator[tuple[int, int]]:
+def _places(needle: _Needle, text: str, rare: bool) -> Iterator[tuple[int, int]]:
     """Where the words stand, not as a part of longer ones."""
-    rare = needle.key and text.count(needle.key) <= _RARE
-    for match in _around_key(needle, text) if rare else needle.pattern.finditer(text):
+    for match in _around_keys(needle, text) if rare else needle.pattern.finditer(text):
         if _apart(needle, text, *match.span()):
             yield match.span()
 
 
-def _around_key(needle: _Needle, text: str) -> Iterator[re.Match[str]]:
+def _around_keys(needle: _Needle, text: str) -> Iterator[re.Match[str]]:
     """Around the places of the longest word, which are found much faster."""
-    hit, done = text.find(needle.key), 0
-    while hit >= 0:
+    done = 0
+    for hit in sorted(hit for key in needle.keys for hit in _hits(key, text)):
+        if hit < done:
+            continue
         match = needle.pattern.search(text, max(done, hit - needle.reach), hit + needle.reach)
         if match is not None:
             yield match
             done = match.end()
-        hit = text.find(needle.key, max(done, hit + 1))
+
+
+def _hits(key: str, text: str) -> Iterator[int]:
+    hit = text.find(key)
+    while hit >= 0:
+        yield hit
+        hit = text.find(key, hit + 1)
 
 
 def _apart(needle: _Needle, text: str, start: int, end: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from prefixpilot.apis.base import Segment
@@ -130,7 +131,7 @@ class Passage:
             repeated.append(replaced is not None)
         arranged = Arranged(tuple(range(len(pieces))))
         if self.orderer is not None and region.movable:
-            route = self.orderer.route(segment, self._slots, region.units[0].span.start)
+            route = partial(self.orderer.route, segment, self._slots, region.units[0].span.start)
             desk = self.desk
             arranged = arrange(
                 region, segment.text, repeated, route, self.orderer.orders, desk.settings, desk.count, desk.templates

@@ -18,6 +18,7 @@ from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, repeat_annotat
 from prefixpilot.apis.base import Segment
 from prefixpilot.dedup.chunking import chunks, text_digest
 from prefixpilot.dedup.fences import clear_of, cuts, fences, may_have_fences
+from prefixpilot.dedup.runs import ends_of_run
 from prefixpilot.formats.base import Literals, Region, Repeats, Unit, written
 from prefixpilot.pieces import Form, Piece, Span
 from prefixpilot.proxy.memory.forms import NamedText, Target
@@ -63,6 +64,7 @@ class Desk:
     count: Callable[[str], int]
     templates: Templates = DEFAULT_TEMPLATES
     _fenced: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    _flattened: dict[bytes, str] = field(default_factory=dict)
 
     # -- texts, as they are known
 
@@ -135,7 +137,7 @@ class Desk:
     ) -> Replaced | None:
         if repeats == "repeat-only" and (standing.message == segment.message or standing.raw != text.raw):
             return None
-        name = None if cuts(text.body, self._fences(segment)) else self.catalogue.name(standing)
+        name = None if cuts(text.body, self._fences(segment)) else self.catalogue.name(standing, segment.role)
         if name is None:
             return None
         words = written(repeat_annotation(name.text, self.templates), literal)
@@ -152,12 +154,13 @@ class Desk:
         for run, standing in self.catalogue.runs(text, self._least):
             part = Span(text.body.start + run.start, text.body.start + run.end)
             edited = text.label is not None and text.label == standing.label
-            name = self.catalogue.name(standing) if clear_of(part, fenced) and not edited else None
-            if name is None:
-                continue
+            name = self.catalogue.name(standing, segment.role) if clear_of(part, fenced) and not edited else None
             run_text = segment.text[part.start : part.end]
             stripped = run_text.rstrip()
-            words = run_annotation(name.text, stripped, self.templates)
+            ends = None if name is None else ends_of_run(stripped, self._flat(standing))
+            if name is None or ends is None:
+                continue
+            words = run_annotation(name.text, *ends, self.templates)
             gain = self.count(stripped) - self.count(words)
             if gain < self.settings.min_saving_tokens:
                 continue
@@ -173,6 +176,14 @@ class Desk:
         known = self._fenced.get(segment.text)
         if known is None:
             known = self._fenced[segment.text] = fences(segment.text) if may_have_fences(segment.text) else ()
+        return known
+
+    def _flat(self, standing: Standing) -> str:
+        """A text that stands above, a space between its words; made once."""
+        known = self._flattened.get(standing.raw)
+        if known is None:
+            body = standing.text.body
+            known = self._flattened[standing.raw] = " ".join(standing.segment.text[body.start : body.end].split())
         return known
 
     def _target(self, digest: bytes, name: Name) -> Target:

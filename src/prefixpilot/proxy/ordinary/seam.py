@@ -112,7 +112,8 @@ class OrdinaryTreat:
 
     def _learn(self, ordinary: Ordinary, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
         ordinary.learn(decision)
-        new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= prompt.first_new)
+        first_new = prompt.first_new
+        new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= first_new)
         self._recognition.learn(tenant, (segment for message in new for segment in message.segments))
 
     @property

@@ -157,6 +157,7 @@ class _Walk:
         self._recognise = recognise
         self._asked = asked
         self._prompt = asked.prompt
+        self._first_new = asked.prompt.first_new
         self._links = Links.of(asked.prompt)
         self._catalogue = Catalogue.of(asked.prompt)
         self._sender = Sender(asked.who, self._links.system)
@@ -231,7 +232,7 @@ class _Walk:
         if sent is not None and len(sent.forms) == len(message.segments):
             self._recalled += any(form != UNCHANGED for form in sent.forms)
             self._catalogue.add_sent(sent, message.segments, self._passages)
-        elif index < self._prompt.first_new:
+        elif index < self._first_new:
             sent = as_sent(message.segments, self._regions, self._desk())
             self._catalogue.add_sent(sent, message.segments, self._passages)
         else:
