@@ -21,8 +21,8 @@ MAX_LABEL: Final = 80
 MAX_LOOKED_FOR: Final = 256
 """New names looked for in one prompt: texts behind these stay in full. Names of recalled annotations do not count."""
 MAX_SCANNED: Final = 1 << 24
-"""Characters gone through one by one for new names of one prompt, where a name has no rare word. Behind these, too,
-texts stay in full."""
+"""Characters gone through one by one in one prompt, where a name has no rare word; those for recalled annotations
+count. Behind these, too, new texts stay in full."""
 _OPENINGS: Final = ((8, 80), (16, 160), (40, 320))
 """Words and characters of an opening: the first few, and more where another text begins like it."""
 _LEAST_WORDS: Final = 3
