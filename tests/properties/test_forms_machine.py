@@ -52,12 +52,18 @@ class FormsMachine(RuleBasedStateMachine):
         return few and len(self.ever) <= self.bounds[0] and self.bounds[1] == 10**6
 
     @rule(key=keys, sender=senders)
-    def what_is_recorded_of_a_sender_stays(self, key: bytes, sender: Sender) -> None:
+    def none_but_its_own(self, key: bytes, sender: Sender) -> None:
+        sent = self.ledger.recall(key, sender, lambda _: True, own=True)
+        mine = [form for s, form in self.ever.get(key, []) if s.who == sender.who]
+        assert sent in mine or (sent is None and not (mine and self._nothing_evicted(key)))
+
+    @rule(key=keys, sender=senders)
+    def what_a_sender_sent_last_counts(self, key: bytes, sender: Sender) -> None:
         recorded = self.ever.get(key, [])
         mine = [form for s, form in recorded if s == sender]
         alone = all(s == sender or s.who != sender.who for s, _ in recorded)
         if mine and alone and self._nothing_evicted(key):
-            assert self.ledger.recall(key, sender, lambda _: True) == mine[0]
+            assert self.ledger.recall(key, sender, lambda _: True) == mine[-1]
 
     @rule()
     def clear(self) -> None:
