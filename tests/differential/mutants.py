@@ -127,7 +127,7 @@ class Trusting(FormsLedger):
 class Amnesiac(FormsLedger):
     """Every form is forgotten, so that history is sent as the client has it."""
 
-    def record(self, key: bytes, sender: Sender, sent: Sent) -> bool:
+    def record(self, key: bytes, sender: Sender, sent: Sent, *, replace: bool = True) -> bool:
         return False
 
 

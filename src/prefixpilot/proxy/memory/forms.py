@@ -176,9 +176,9 @@ class FormsLedger:
             return None
         return max(fitting, key=lambda item: (_likeness(item[0], sender), bool(item[1].targets)))[1]
 
-    def record(self, key: bytes, sender: Sender, sent: Sent) -> bool:
+    def record(self, key: bytes, sender: Sender, sent: Sent, *, replace: bool = True) -> bool:
         """This content was sent so, and its sender's next turns are sent the same. What was sent last counts: the
-        engine has it last.
+        engine has it last. Without ``replace`` what is recorded of this very sender stays.
 
         Returns:
             Whether there was room; if not, nothing is kept of this content.
@@ -188,7 +188,7 @@ class FormsLedger:
             entry = self._entries[key] = _Entry()
             self._size += _ENTRY_BYTES
         self._entries.move_to_end(key)
-        if entry.by_sender.get(sender) == sent:
+        if sender in entry.by_sender and (not replace or entry.by_sender[sender] == sent):
             entry.by_sender.move_to_end(sender)
             return True
         if sender in entry.by_sender:

@@ -92,6 +92,8 @@ class Decision:
         saved: estimated tokens that the new annotations save, net.
         recalled: earlier messages, and regions of system text, that were given the form in which they had been sent,
             other than the client's.
+        replaces: its records take the place of the sender's earlier ones. Not if repeats are off here: then turns that
+            want them find theirs again.
     """
 
     forms: dict[Pointer, Form] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Decision:
     saved: int = 0
     recalled: int = 0
     orders: dict[Pointer, tuple[int, ...]] = field(default_factory=dict)
+    replaces: bool = True
 
     def edits(self, prompt: Prompt) -> list[Edit]:
         """The edits of the body. O(length of the changed strings)."""
@@ -149,7 +152,7 @@ class Ordinary:
         for plan in treatment.plans:
             self.pilot.learn(plan)
         for record in treatment.records:
-            self.ledger.record(record.key, treatment.sender, record.sent)
+            self.ledger.record(record.key, treatment.sender, record.sent, replace=treatment.replaces)
 
 
 class _Walk:
@@ -194,6 +197,7 @@ class _Walk:
             sum(treated.saved for treated in self._treated),
             self._recalled,
             self._orders,
+            self._asked.dedupe,
         )
 
     def _arrays(self) -> Mapping[str, Any]:
