@@ -113,6 +113,8 @@ def _title(field: str, element: Mapping[str, Any]) -> str | None:
     value = element.get("title")
     if not isinstance(value, str | None):
         raise InvalidRequestError(f"{field}.title", f"is {kind_of(value)}", "give a string, or leave it out")
+    if value and len(value.splitlines()) > 1:
+        raise InvalidRequestError(f"{field}.title", "has several lines", "give one line; put the rest into the text")
     return value or None
 
 

@@ -27,6 +27,7 @@ from prefixpilot.proxy.turns import (
     labels_of_sent,
     request_of,
     same_again,
+    told_apart,
     turn_of,
 )
 from prefixpilot.proxy.windows import Windows
@@ -129,14 +130,14 @@ class TurnPlanner:
             turn = turn_of(asked, past, "", (), past.restored.record)
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn, heard=past.heard, counted=past.counted("")))
         record = past.restored.record
-        made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, options)
+        known = told_apart(record, asked, past) if options.dedupe else replace(record, labels={})
+        made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, known, options)
         text = self._render(made.sent)
         turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
         ticket = Ticket(made.learnt, past.key, turn, heard=past.heard, counted=past.counted(text))
         return Planned(text, made.sent.labels, made.learnt or made.sent, ticket)
 
-    def _make(self, request: Request, record: ConversationRecord, options: Options) -> Made:
-        known = record if options.dedupe else replace(record, labels={})
+    def _make(self, request: Request, record: ConversationRecord, known: ConversationRecord, options: Options) -> Made:
         if options.mode == "shadow":
             return Made(self._pilot.as_given(request, record), self._pilot.propose(request, known))
         if options.mode == "off":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-LATER_S: Final = 0.1
+LATER_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
