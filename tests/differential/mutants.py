@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, Final, Literal, NamedTuple
 
 from prefixpilot import ContextPilot, Plan
-from prefixpilot.core import DEFAULT_TENANT, PlannedRequest
+from prefixpilot.core import PlannedRequest
 from prefixpilot.jsontext import Edit, JsonText, SetText
 from prefixpilot.prompts import render_blocks
 from prefixpilot.proxy.memory.forms import FormsLedger, Sender, Sent
@@ -120,21 +120,21 @@ def without_a_field(source: JsonText, edits: Sequence[Edit]) -> bytes:
 class Trusting(FormsLedger):
     """Forms come back whether or not what they point to still stands there."""
 
-    def recall(self, key: bytes, sender: Sender, holds: Callable[[Sent], bool]) -> Sent | None:
-        return super().recall(key, sender, lambda sent: True)
+    def recall(self, key: bytes, sender: Sender, holds: Callable[[Sent], bool], *, own: bool = False) -> Sent | None:
+        return super().recall(key, sender, lambda sent: True, own=own)
 
 
 class Amnesiac(FormsLedger):
     """Every form is forgotten, so that history is sent as the client has it."""
 
-    def record(self, key: bytes, sender: Sender, sent: Sent) -> bool:
+    def record(self, key: bytes, sender: Sender, sent: Sent, *, replace: bool = True) -> bool:
         return False
 
 
 def _treat(ledger: type[FormsLedger]) -> OrdinaryTreat:
     settings = OrdinarySettings()
     recognition = Recognition.of(settings, RLock())
-    recognise = recognition.recognise(DEFAULT_TENANT, None)
+    recognise = recognition.recognise(b"", None)
     forms = ledger(settings.max_forms, settings.max_forms_bytes)
     return OrdinaryTreat({"on": Ordinary(settings, ContextPilot(), forms, recognise)}, recognition)
 

@@ -25,45 +25,50 @@ class FormsMachine(RuleBasedStateMachine):
     def start(self, entries: int, size: int) -> None:
         self.bounds = entries, size
         self.ledger = FormsLedger(entries, size)
-        self.ever: dict[bytes, list[tuple[Sender, Sent]]] = {}
+        self.ever: dict[bytes, dict[Sender, Sent]] = {}
+        self.most: dict[bytes, int] = {}
 
-    @rule(key=keys, sender=senders, sent=sents)
-    def record(self, key: bytes, sender: Sender, sent: Sent) -> None:
-        kept = self.ledger.record(key, sender, sent)
-        self.ever.setdefault(key, []).append((sender, sent))
+    @rule(key=keys, sender=senders, sent=sents, replace=st.booleans())
+    def record(self, key: bytes, sender: Sender, sent: Sent, replace: bool) -> None:
+        forgotten = self.ledger.recall(key, sender, lambda _: True) is None
+        kept = self.ledger.record(key, sender, sent, replace=replace)
         assert (self.ledger.recall(key, sender, lambda _: True) is not None) == kept
+        known = self.ever.setdefault(key, {})
+        if forgotten:
+            known.clear()
+        if replace or sender not in known:
+            for same in [s for s, form in known.items() if s.who == sender.who and form == sent]:
+                del known[same]
+            known[sender] = sent
+        self.most[key] = max(len(known), self.most.get(key, 0))
 
-    @rule(key=keys, sender=senders, dedupe=st.booleans())
-    def recall(self, key: bytes, sender: Sender, dedupe: bool) -> None:
-        sent = self.ledger.recall(key, sender, lambda form: dedupe or not form.targets)
-        if sent is None:
-            return
-        recorded = self.ever[key]
-        assert sent in [form for _, form in recorded]
-        assert dedupe or not sent.targets
+    @rule(key=keys, sender=senders, dedupe=st.booleans(), own=st.booleans())
+    def recall(self, key: bytes, sender: Sender, dedupe: bool, own: bool) -> None:
+        sent = self.ledger.recall(key, sender, lambda form: dedupe or not form.targets, own=own)
+        usable = [(s, form) for s, form in self.ever.get(key, {}).items() if dedupe or not form.targets]
+        mine = [form for s, form in usable if s.who == sender.who]
+        if sent is not None and self._few(key):
+            assert sent in (mine if own or mine else [form for _, form in usable])
         if self._nothing_evicted(key):
-            usable = [(s, form) for s, form in recorded if dedupe or not form.targets]
-            assert not any(s.who == sender.who for s, _ in usable) or sent in [
-                form for s, form in usable if s.who == sender.who
-            ]
-
-    def _nothing_evicted(self, key: bytes) -> bool:
-        few = len({s for s, _ in self.ever.get(key, ())}) <= MAX_SENDERS
-        return few and len(self.ever) <= self.bounds[0] and self.bounds[1] == 10**6
+            assert (sent is not None) == bool(mine if own else usable)
 
     @rule(key=keys, sender=senders)
-    def what_is_recorded_of_a_sender_stays(self, key: bytes, sender: Sender) -> None:
-        recorded = self.ever.get(key, [])
-        mine = [form for s, form in recorded if s == sender]
-        alone = all(s == sender or s.who != sender.who for s, _ in recorded)
-        if mine and alone and self._nothing_evicted(key):
-            assert self.ledger.recall(key, sender, lambda _: True) == mine[0]
+    def what_a_sender_was_sent_last_counts(self, key: bytes, sender: Sender) -> None:
+        if self._nothing_evicted(key) and sender in self.ever.get(key, {}):
+            assert self.ledger.recall(key, sender, lambda _: True) == self.ever[key][sender]
+
+    def _few(self, key: bytes) -> bool:
+        return self.most.get(key, 0) <= MAX_SENDERS
+
+    def _nothing_evicted(self, key: bytes) -> bool:
+        return self._few(key) and len(self.ever) <= self.bounds[0] and self.bounds[1] == 10**6
 
     @rule()
     def clear(self) -> None:
         self.ledger.clear()
         assert len(self.ledger) == self.ledger.size == 0
         self.ever.clear()
+        self.most.clear()
 
     @invariant()
     def holds(self) -> None:

@@ -102,7 +102,9 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
-        self._ordinary = OrdinaryTreat.of(settings.ordinary, self._planner, lock, recognition, self._preface)
+        self._ordinary = OrdinaryTreat.of(
+            settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement
+        )
         steps.setdefault("treat", self._ordinary)
         self.pipeline = Pipeline(
             settings,

@@ -101,7 +101,7 @@ class Preface:
         self._recognition.clear()
 
     def _excluded(self, prompt: Prompt, options: Options) -> Excluded:
-        recognise = self._recognition.recognise(options.tenant, options.recognise)
+        recognise = self._recognition.recognise(who(options), options.recognise)
         found = ((segment, recognise(segment)) for segment in system_texts(prompt))
         memory = self._steady.rules.memory
         return {

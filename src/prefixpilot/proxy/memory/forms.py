@@ -1,11 +1,12 @@
 """The form in which each message of an ordinary history was sent, so that it is sent again unchanged (invariant 4a).
 
-The key is content alone: a link of the hash chain over the client's own messages. So an edited, truncated or compacted
-history is found nowhere from the change on, and what is found can only give back what this very request contains.
+The key is a tenant's content: a link of the hash chain over the client's own messages. So an edited, truncated or
+compacted history is found nowhere from the change on, and what is found can only give back what this very request
+contains. What one tenant sends says nothing of another's.
 
 ::
 
-    key ── a link of the chain, or a region of system text behind the first link
+    key ── tenant, and a link of the chain or a region of system text behind the first link
      └── Sender ── Sent        who sent it so: no part of the key, but it tells equal openings of several senders apart
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -126,6 +127,10 @@ class _Entry:
     def size(self) -> int:
         return _ENTRY_BYTES + sum(sent.size for sent in self.by_sender.values())
 
+    def latest(self, sender: Sender | None) -> Iterator[tuple[Sender, Sent]]:
+        """The latest first; of one ``who`` only, if a sender is given."""
+        return ((s, sent) for s, sent in reversed(self.by_sender.items()) if sender is None or s.who == sender.who)
+
 
 class FormsLedger:
     """Forms by content, the least recently used content out first. Not thread-safe.
@@ -155,23 +160,25 @@ class FormsLedger:
         """Bytes held: an upper estimate."""
         return self._size
 
-    def recall(self, key: bytes, sender: Sender, holds: Callable[[Sent], bool]) -> Sent | None:
+    def recall(self, key: bytes, sender: Sender, holds: Callable[[Sent], bool], *, own: bool = False) -> Sent | None:
         """The form in which this content was sent, among those that ``holds`` accepts for the prompt at hand.
 
         That of this very sender first, then of the same ``who``, then of the same ``system``, then any; of several one
-        with annotations, since these hold only where it was sent so; then the latest.
+        with annotations, since these hold only where it was sent so; then the latest. With ``own``, none but those of
+        the same ``who``.
         """
         entry = self._entries.get(key)
         if entry is None:
             return None
         self._entries.move_to_end(key)
-        fitting = [(known, sent) for known, sent in reversed(entry.by_sender.items()) if holds(sent)]
+        fitting = [(known, sent) for known, sent in entry.latest(sender if own else None) if holds(sent)]
         if not fitting:
             return None
         return max(fitting, key=lambda item: (_likeness(item[0], sender), bool(item[1].targets)))[1]
 
-    def record(self, key: bytes, sender: Sender, sent: Sent) -> bool:
-        """This content was sent so. What is recorded of a sender stays: its next turns are sent the same.
+    def record(self, key: bytes, sender: Sender, sent: Sent, *, replace: bool = True) -> bool:
+        """This content was sent so, and its sender's next turns are sent the same. What was sent last counts: the
+        engine has it last. Without ``replace`` what is recorded of this very sender stays.
 
         Returns:
             Whether there was room; if not, nothing is kept of this content.
@@ -181,9 +188,11 @@ class FormsLedger:
             entry = self._entries[key] = _Entry()
             self._size += _ENTRY_BYTES
         self._entries.move_to_end(key)
-        if sender in entry.by_sender:
+        if sender in entry.by_sender and (not replace or entry.by_sender[sender] == sent):
             entry.by_sender.move_to_end(sender)
             return True
+        if sender in entry.by_sender:
+            self._size -= entry.by_sender.pop(sender).size
         same = next((s for s, form in entry.by_sender.items() if s.who == sender.who and form == sent), None)
         if same is not None:
             entry.by_sender[sender] = entry.by_sender.pop(same)

@@ -1,4 +1,4 @@
-"""Which recognisers look at a string, and what they have met so far: kept for each tenant, bounded."""
+"""Which recognisers look at a string, and what they have met so far: kept for each client, bounded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.ordinary.passages import Recognise
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
 
-MAX_TENANTS: Final = 32
+MAX_STORES: Final = 256
+MAX_TEXTS: Final = 1 << 19
 _OUTSIDE: Final = ("documents",)
 
 
 class Recognition:
-    """The recognisers that are on, and the edges that they have met, a store for each tenant.
+    """The recognisers that are on, and the edges that they have met: a store for each tenant and credential, so that
+    what one client sends proves nothing about the documents of another.
+
+    The store that was used longest ago goes first, when there are more than ``MAX_STORES`` or they hold more than
+    ``MAX_TEXTS`` texts (about 160 MB). Then a client proves its joints anew.
 
     Args:
         recognisers: in the order in which they count.
@@ -34,7 +39,7 @@ class Recognition:
     def __init__(self, recognisers: Sequence[Recogniser], lock: RLock) -> None:
         self.recognisers = tuple(recognisers)
         self._lock = lock
-        self._edges: OrderedDict[str, EdgeStore] = OrderedDict()
+        self._edges: OrderedDict[bytes, EdgeStore] = OrderedDict()
 
     @classmethod
     def of(cls, settings: OrdinarySettings, lock: RLock) -> Recognition:
@@ -58,22 +63,23 @@ class Recognition:
                 remedy = f"did you mean {near[0]!r}?" if near else "use off, all, or names of formats"
                 raise InvalidRequestError("X-PrefixPilot-Recognise", f"names {name!r}, which is no format", remedy)
 
-    def recognise(self, tenant: str, names: tuple[str, ...] | None) -> Recognise:
-        """What finds regions for a tenant: with these recognisers only, or with all that are on."""
+    def recognise(self, who: bytes, names: tuple[str, ...] | None) -> Recognise:
+        """What finds regions for a client (digest of tenant and credential): with these recognisers only, or with all
+        that are on."""
         chosen = self._chosen(names)
-        edges = self._store(tenant)
+        edges = self._store(who)
 
         def find(segment: Segment) -> tuple[Region, ...]:
             return regions(segment, chosen, edges)
 
         return find
 
-    def learn(self, tenant: str, segments: Iterable[Segment]) -> None:
+    def learn(self, who: bytes, segments: Iterable[Segment]) -> None:
         """An engine has had these strings of a client's."""
-        learn(segments, self.recognisers, self._store(tenant))
+        learn(segments, self.recognisers, self._store(who))
 
     def clear(self) -> None:
-        """Forget the edges of all tenants."""
+        """Forget the edges of all clients."""
         with self._lock:
             self._edges.clear()
 
@@ -82,13 +88,19 @@ class Recognition:
             return self.recognisers
         return tuple(recogniser for recogniser in self.recognisers if recogniser.name in names)
 
-    def _store(self, tenant: str) -> EdgeStore:
+    def _store(self, who: bytes) -> EdgeStore:
         with self._lock:
-            store = self._edges.setdefault(tenant, EdgeStore())
-            self._edges.move_to_end(tenant)
-            if len(self._edges) > MAX_TENANTS:
+            if who not in self._edges:
+                self._edges[who] = EdgeStore()
+            store = self._edges[who]
+            self._edges.move_to_end(who)
+            while len(self._edges) > MAX_STORES or (len(self._edges) > 1 and self._texts() > MAX_TEXTS):
                 self._edges.popitem(last=False)
         return guarded(store, self._lock)
+
+    def _texts(self) -> int:
+        """That all stores remember. O(stores)."""
+        return sum(map(len, self._edges.values()))
 
 
 def imported(path: str) -> Recogniser:

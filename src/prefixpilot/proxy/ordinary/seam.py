@@ -7,7 +7,6 @@ from dataclasses import replace
 from threading import RLock
 
 from prefixpilot.apis.base import Pointer, Prompt
-from prefixpilot.core import DEFAULT_TENANT, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.pieces import UNCHANGED, Form, composed
@@ -34,14 +33,20 @@ class OrdinaryTreat:
     Args:
         ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
         preface: keeps the front steady, before units are looked for; ``None``: it stays.
+        max_displacement: the bound for all requests; a client can only ask for a tighter one. ``None``: no bound.
     """
 
     def __init__(
-        self, ordinaries: Mapping[Mode, Ordinary], recognition: Recognition, preface: Preface | None = None
+        self,
+        ordinaries: Mapping[Mode, Ordinary],
+        recognition: Recognition,
+        preface: Preface | None = None,
+        max_displacement: int | None = None,
     ) -> None:
         self._ordinaries = ordinaries
         self._recognition = recognition
         self._preface = preface
+        self._max_displacement = max_displacement
 
     @classmethod
     def of(
@@ -51,16 +56,17 @@ class OrdinaryTreat:
         lock: RLock,
         recognition: Recognition | None = None,
         preface: Preface | None = None,
+        max_displacement: int | None = None,
     ) -> OrdinaryTreat | None:
         """``None`` if nothing is on: then bodies are not even read."""
         recognition = recognition or Recognition.of(settings, lock)
         if not recognition.recognisers and (preface is None or not preface.on):
             return None
-        recognise = recognition.recognise(DEFAULT_TENANT, None)
+        recognise = recognition.recognise(b"", None)
         modes: tuple[Mode, ...] = ("on", "shadow")
         ledgers = {mode: guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock) for mode in modes}
         ordinaries = {mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}
-        return cls(ordinaries, recognition, preface)
+        return cls(ordinaries, recognition, preface, max_displacement)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`.
@@ -91,7 +97,7 @@ class OrdinaryTreat:
             if steadied.learn is not None:
                 steadied.learn()
             if recognises:
-                self._learn(ordinary, prompt, options.tenant, decision)
+                self._learn(ordinary, prompt, who(options), decision)
 
         learns = recognises or steadied.learn is not None
         return Treatment(edits, learn if learns else None, None if report is None else report.header(), report)
@@ -104,17 +110,18 @@ class OrdinaryTreat:
             options.index_tenant,
             options.recognise,
             dedupe=options.dedupe,
-            max_displacement=options.max_displacement,
+            max_displacement=_smaller(options.max_displacement, self._max_displacement),
+            own=_demands(options),
             fresh=not options.held_out,
             endings=steadied.endings,
         )
-        return ordinary.treat(asked, self._recognition.recognise(options.tenant, options.recognise))
+        return ordinary.treat(asked, self._recognition.recognise(asked.who, options.recognise))
 
-    def _learn(self, ordinary: Ordinary, prompt: Prompt, tenant: TenantId, decision: Decision) -> None:
+    def _learn(self, ordinary: Ordinary, prompt: Prompt, client: bytes, decision: Decision) -> None:
         ordinary.learn(decision)
         first_new = prompt.first_new
         new = (m for i, m in enumerate(prompt.messages) if m.role == "system" or i >= first_new)
-        self._recognition.learn(tenant, (segment for message in new for segment in message.segments))
+        self._recognition.learn(client, (segment for message in new for segment in message.segments))
 
     @property
     def forms(self) -> tuple[int, int]:
@@ -138,6 +145,15 @@ def _edits(client: Prompt, prefaced: Prefaced, decision: Decision) -> tuple[Edit
         forms[pointer] = composed(decision.forms.get(pointer, UNCHANGED), front.get(pointer, UNCHANGED))
     whole = replace(decision, forms=forms).edits(client)
     return (*whole, *prefaced.steadied.tool_edits, *prefaced.key)
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    return min((bound for bound in (one, other) if bound is not None), default=None)
+
+
+def _demands(options: Options) -> bool:
+    """Whether a request says itself how it is to be treated."""
+    return options.recognise is not None or options.max_displacement is not None or not options.dedupe
 
 
 def _ended(steadied: Steadied) -> dict[Pointer, Form]:

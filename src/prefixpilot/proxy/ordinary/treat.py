@@ -48,11 +48,13 @@ class Asked:
         prompt: its body, read.
         request_id: under which its regions are planned.
         who: digest of what makes a sender: credential and the like.
-        tenant: see :class:`prefixpilot.core.Request`.
+        tenant: see :class:`prefixpilot.core.Request`; forms are remembered for each tenant alone.
         recognise: names of the recognisers that count here; ``None`` for those of the settings.
         order, dedupe: whether they are on here; they only switch off.
         fresh: whether what is new is treated; if not, only what was sent before is sent again as it was.
         max_displacement: how far a unit may stand from its place; ``None`` for no bound.
+        own: it has demands of its own, which a form that another sender was given need not meet: only those of the
+            same ``who`` are sent again.
         endings: words that stand behind strings, by pointer: no part of what is remembered of a message here.
     """
 
@@ -64,6 +66,7 @@ class Asked:
     order: bool = True
     dedupe: bool = True
     max_displacement: int | None = None
+    own: bool = False
     fresh: bool = True
     endings: Mapping[Pointer, str] = field(default_factory=dict)
 
@@ -89,6 +92,8 @@ class Decision:
         saved: estimated tokens that the new annotations save, net.
         recalled: earlier messages, and regions of system text, that were given the form in which they had been sent,
             other than the client's.
+        replaces: its records take the place of the sender's earlier ones. Not if repeats are off here: then turns that
+            want them find theirs again.
     """
 
     forms: dict[Pointer, Form] = field(default_factory=dict)
@@ -100,6 +105,7 @@ class Decision:
     saved: int = 0
     recalled: int = 0
     orders: dict[Pointer, tuple[int, ...]] = field(default_factory=dict)
+    replaces: bool = True
 
     def edits(self, prompt: Prompt) -> list[Edit]:
         """The edits of the body. O(length of the changed strings)."""
@@ -146,7 +152,7 @@ class Ordinary:
         for plan in treatment.plans:
             self.pilot.learn(plan)
         for record in treatment.records:
-            self.ledger.record(record.key, treatment.sender, record.sent)
+            self.ledger.record(record.key, treatment.sender, record.sent, replace=treatment.replaces)
 
 
 class _Walk:
@@ -161,6 +167,7 @@ class _Walk:
         self._links = Links.of(asked.prompt)
         self._catalogue = Catalogue.of(asked.prompt)
         self._sender = Sender(asked.who, self._links.system)
+        self._tenant = text_digest(asked.tenant)
         self._forms: dict[Pointer, Form] = {}
         self._orders: dict[Pointer, tuple[int, ...]] = {}
         self._array_plans: list[Plan] = []
@@ -191,6 +198,7 @@ class _Walk:
             sum(treated.saved for treated in self._treated),
             self._recalled,
             self._orders,
+            self._asked.dedupe,
         )
 
     def _arrays(self) -> Mapping[str, Any]:
@@ -211,7 +219,7 @@ class _Walk:
     def _array_order(self, region: ArrayRegion, scope: str) -> tuple[int, ...]:
         """As it was behind this first message, else as planned. Its form counts elements, not characters."""
         texts = [unit.whole for unit in region.units]
-        key = joined([b"array", self._links.first, region.format.encode(), *map(text_digest, texts)])
+        key = self._key(b"array", self._links.first, region.format.encode(), *map(text_digest, texts))
         sent = self._recall(key)
         if sent is None:
             plan = self._ordinary.pilot.propose(request(texts, self._new_route(scope)))
@@ -228,7 +236,8 @@ class _Walk:
             self._catalogue.read(message)
             return (UNCHANGED,) * len(message.segments)
         self._passages += 1
-        sent = self._recall(link)
+        key = self._key(link)
+        sent = self._recall(key)
         if sent is not None and len(sent.forms) == len(message.segments):
             self._recalled += any(form != UNCHANGED for form in sent.forms)
             self._catalogue.add_sent(sent, message.segments, self._passages)
@@ -237,7 +246,7 @@ class _Walk:
             self._catalogue.add_sent(sent, message.segments, self._passages)
         else:
             sent = self._new(message)
-        self._records.append(Record(link, sent))
+        self._records.append(Record(key, sent))
         return sent.forms
 
     def _ended(self, message: Message, forms: Sequence[Form]) -> Sequence[Form]:
@@ -283,7 +292,7 @@ class _Walk:
         start, end = region.units[0].span.start, region.units[-1].span.end
         part = replace(segment, text=segment.text[start:end])
         own = _shifted(region, -start)
-        key = joined([b"system", self._links.first, region.format.encode(), text_digest(part.text)])
+        key = self._key(b"system", self._links.first, region.format.encode(), text_digest(part.text))
         self._passages += 1
         sent = self._recall(key)
         if sent is not None:
@@ -303,11 +312,14 @@ class _Walk:
 
     # -- what it needs
 
+    def _key(self, *parts: bytes) -> bytes:
+        return joined([self._tenant, *parts])
+
     def _recall(self, key: bytes) -> Sent | None:
         holds = self._catalogue.holds
         dedupe = self._asked.dedupe
         return self._ordinary.ledger.recall(
-            key, self._sender, lambda sent: holds(sent.targets) if dedupe else not sent.targets
+            key, self._sender, lambda sent: holds(sent.targets) if dedupe else not sent.targets, own=self._asked.own
         )
 
     def _desk(self) -> Desk:
