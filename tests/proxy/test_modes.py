@@ -105,6 +105,51 @@ def test_an_ordinary_request_in_shadow_keeps_its_bytes() -> None:
     assert desk.ask(plain(MEMORIES[::-1])).body == plain(MEMORIES[::-1]), "no form was learnt that was never sent"
 
 
+def test_what_shadow_would_do_is_counted_apart() -> None:
+    desk = Desk()
+    for memories in (MEMORIES, MEMORIES[::-1]):
+        desk.ask(plain(memories), mode="shadow")
+    assert desk.metric("prefixpilot_shadow_treated_total", what="moved") == 1
+    assert desk.metric("prefixpilot_treated_total", what="moved") == 0
+
+
+def test_a_region_of_system_text_that_is_sent_again_is_told_as_restored() -> None:
+    desk = Desk()
+    for memories in (MEMORIES, MEMORIES[::-1]):
+        desk.ask(plain(memories))
+    again = desk.ask(plain(MEMORIES[::-1]))
+    assert (again.body, again.plan["moved"], again.plan["restored"]) == (plain(MEMORIES), 0, 1)
+
+
+def test_without_dedupe_earlier_blocks_stand_in_full_again(proxy: RunningProxy, engine: SimulatedEngine) -> None:
+    history = [user("First?"), {"role": "assistant", "content": "ok"}, user("And?")]
+    for header, in_full in (("on", False), ("off", True)):
+        named = {"X_PrefixPilot_Conversation": f"dedupe-{header}", "X_PrefixPilot_Dedupe": header}
+        reply = post_chat(proxy.url, chat(history[:1], TEXTS[:2]), **named).json()["choices"][0]["message"]
+        history[1] = reply
+        post_chat(proxy.url, chat(history, TEXTS[:2]), **named)
+        messages = engine.requests[-1].json()["messages"]
+        assert all(text in messages[0]["content"] for text in TEXTS[:2])
+        assert [text in messages[-1]["content"] for text in TEXTS[:2]] == [in_full] * 2
+
+
+@pytest.mark.parametrize("path", ["/completion", "/infill", "/generate", "/api/chat"])
+def test_blocks_on_an_engine_s_own_path_do_not_vanish(path: str, proxy: RunningProxy, engine: SimulatedEngine) -> None:
+    before = len(engine.requests)
+    answer = fetch(proxy.url, "POST", path, {"prompt": "Q", "context_blocks": TEXTS})
+    assert (answer.status, len(engine.requests)) == (400, before)
+    assert "/v1/completions" in answer.json()["error"]["message"]
+    fetch(proxy.url, "POST", path, {"prompt": "Q"})
+    assert engine.requests[-1].path == path, "without blocks it is the engine's"
+
+
+@pytest.mark.parametrize(("name", "near"), [("open_web_ui_rag", "open_webui_rag"), ("xyzzy", "off, all")])
+def test_the_name_of_a_format_that_there_is_not_is_refused(name: str, near: str, proxy: RunningProxy) -> None:
+    answer = post_chat(proxy.url, plain(MEMORIES), X_PrefixPilot_Recognise=f"mem0,{name}")
+    assert answer.status == 400
+    assert near in answer.json()["error"]["message"]
+
+
 # -- the hold-out
 
 

@@ -190,16 +190,12 @@ class Metrics:
         for change in changes:
             self.volatile.labels(change.rule).inc()
         if report is not None:
-            self.treated.labels("moved").inc(report.moved)
-            self.treated.labels("replaced").inc(report.replaced)
-            self.treated.labels("restored").inc(report.restored)
+            _count_figures(self.treated, report)
             self.treated_saved.inc(max(report.saved_tokens, 0))
 
     def count_shadow(self, report: TreatmentReport) -> None:
         """Count what would have been done to a request without blocks."""
-        self.shadow_treated.labels("moved").inc(report.moved)
-        self.shadow_treated.labels("replaced").inc(report.replaced)
-        self.shadow_treated.labels("restored").inc(report.restored)
+        _count_figures(self.shadow_treated, report)
 
     def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
         """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
@@ -260,6 +256,11 @@ class Metrics:
         families = (family for family in self._registry.collect() if family.name == name)
         samples = (s for family in families for s in family.samples if s.name.endswith("_total"))
         return {sample.labels[label]: int(sample.value) for sample in samples}
+
+
+def _count_figures(counter: Counter, report: TreatmentReport) -> None:
+    for what, count in (("moved", report.moved), ("replaced", report.replaced), ("restored", report.restored)):
+        counter.labels(what).inc(count)
 
 
 def cache_state(known: int, unknown: int) -> CacheState:
