@@ -16,6 +16,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from benchmarks.machine import save
@@ -26,7 +27,7 @@ from prefixpilot.index import ContextIndex
 from prefixpilot.residency import ResidentContexts
 from prefixpilot.workloads.synthetic import topical
 
-PAGE = 16
+PAGE = 128
 
 
 def grown(contexts: int) -> tuple[ContextIndex, ResidentContexts, dict[RequestId, PageHash]]:
@@ -46,13 +47,15 @@ def grown(contexts: int) -> tuple[ContextIndex, ResidentContexts, dict[RequestId
 
 
 def _pages(blocks: Sequence[Any], tokens: Any) -> tuple[list[PageHash], list[int]]:
-    """Names of the pages of a prompt of these blocks, one page an average of 16 tokens, and where the blocks end."""
+    """Names of the full pages of a prompt of these blocks, and where the blocks end."""
     ends: list[int] = []
     pages: list[PageHash] = []
-    for number, block in enumerate(blocks):
+    head = b""
+    for block in blocks:
+        head = blake2b(repr(block).encode(), digest_size=8, key=head).digest()
         ends.append((ends[-1] if ends else 0) + tokens[block])
         while (len(pages) + 1) * PAGE <= ends[-1]:
-            pages.append(PageHash(repr((blocks[: number + 1], len(pages))).encode()))
+            pages.append(PageHash(head + len(pages).to_bytes(4, "big")))
     return pages, ends
 
 
