@@ -1,7 +1,7 @@
 """Makes the model that the tests on vLLM serve: a Llama with random weights and a tokenizer of its own. No network.
 
 Run with the interpreter that has vLLM: ``python tests/vllm/make_tiny.py FOLDER``. Its text is nonsense; its prefix
-cache is vLLM's. The tokenizer is a byte-level BPE trained on the sources of Python's standard library, so every text can be
+cache is vLLM's. The tokenizer is a byte-level BPE trained on sources of the standard library, so every text can be
 tokenized; the chat template keeps turn n a prefix of turn n + 1.
 """
 
