@@ -33,14 +33,15 @@ PAGE = 128
 def grown(contexts: int) -> tuple[ContextIndex, ResidentContexts, dict[RequestId, PageHash]]:
     """An index that each context joined behind the prefix that it inherits; its pages; and the last page of each."""
     trace = topical(contexts, 15)
+    lengths: Any = trace.tokens
     index, resident = ContextIndex(), ResidentContexts(PAGE, contexts)
     last_page: dict[RequestId, PageHash] = {}
     for number, given in enumerate(trace.contexts):
         prefix = index.match_prefix(given).prefix
         blocks = (*prefix, *[block for block in given if block not in prefix])
         request_id = RequestId(f"r{number}")
-        index.insert(blocks, tuple(trace.tokens[block] for block in blocks), request_id)
-        pages, ends = _pages(blocks, trace.tokens)
+        index.insert(blocks, tuple(lengths[block] for block in blocks), request_id)
+        pages, ends = _pages(blocks, lengths)
         resident.attach(request_id, pages, ends)
         last_page[request_id] = pages[-1]
     return index, resident, last_page
