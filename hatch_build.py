@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 VARIABLE = "PREFIXPILOT_COMPILE"
 LIBRARY = "prefixpilot._compiled"
 """What all compiled modules share stands in one library, beside the package's own modules."""
-TOOLS = ["mypy[mypyc]==2.4.*", "setuptools>=70"]
+TOOLS = ["mypy[mypyc]==2.4.*", "setuptools>=65"]
 LOOSE = ["--follow-imports=silent", "--ignore-missing-imports", "--config-file="]
 """mypy has checked the sources already, with all their dependencies; here it reads their types and no more."""
 
@@ -29,34 +29,45 @@ LOOSE = ["--follow-imports=silent", "--ignore-missing-imports", "--config-file="
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg,unused-ignore]
     """``modules`` (in ``pyproject.toml``): what to compile, relative to ``src/prefixpilot``."""
 
+    _made: Path | None = None
+
     def dependencies(self) -> list[str]:
         """What compiling needs, where there will be any."""
-        return TOOLS if os.environ.get(VARIABLE) == "1" or hindrance() is None else []
+        return TOOLS if _forced() or hindrance() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile into a temporary folder, and add what came of it to the wheel."""
         if version == "editable":
             return
-        forced = os.environ.get(VARIABLE) == "1"
-        reason = None if forced else hindrance()
+        reason = None if _forced() else hindrance()
         if reason is None:
-            self._made = tempfile.TemporaryDirectory(prefix="prefixpilot-")
-            try:
-                libraries = compiled(Path(self.root), self.config["modules"], Path(self._made.name))
-            except (Exception, SystemExit) as error:  # mypyc and setuptools end with either
-                if forced:
-                    raise
-                reason = f"compiling failed ({error})"
-            else:
-                build_data["force_include"].update(libraries)
-                build_data.update(pure_python=False, infer_tag=True)
+            reason = self._add_compiled(build_data)
         if reason is not None:
             self.app.display_warning(f"prefixpilot: pure Python, about 1.5 times slower per plan: {reason}")
 
+    def _add_compiled(self, build_data: dict[str, Any]) -> str | None:
+        """Why it could not be done; ``None`` if it was."""
+        made = Path(tempfile.mkdtemp(prefix="prefixpilot-"))
+        try:
+            libraries = compiled(Path(self.root), self.config["modules"], made)
+        except (Exception, SystemExit) as error:  # mypyc and setuptools end with either
+            shutil.rmtree(made)
+            if _forced():
+                raise
+            return f"compiling failed ({error})"
+        self._made = made
+        build_data["force_include"].update(libraries)
+        build_data.update(pure_python=False, infer_tag=True)
+        return None
+
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """The wheel has them now."""
-        if hasattr(self, "_made"):
-            self._made.cleanup()
+        if self._made is not None:
+            shutil.rmtree(self._made)
+
+
+def _forced() -> bool:
+    return os.environ.get(VARIABLE) == "1"
 
 
 def hindrance() -> str | None:
@@ -84,7 +95,6 @@ def compiled(root: Path, modules: list[str], made: Path) -> dict[str, str]:
         paths = [f"prefixpilot/{module}" for module in modules]
         extensions = mypycify(
             [*LOOSE, f"--cache-dir={made / 'mypy'}", *paths],
-            opt_level=os.environ.get(f"{VARIABLE}_OPT", "3"),
             debug_level="0",
             group_name=LIBRARY,
             target_dir=str(made / "c"),

@@ -221,13 +221,21 @@ def columns(blocks: Sequence[PlannedBlock]) -> Columns:
     return Columns(ids, tokens, ranks)
 
 
+def head_columns(plan: Plan) -> Columns:
+    """The columns of ``plan.head``: of most plans, whose blocks are all distinct and in full, at a glance."""
+    if plan.blocks:
+        ids, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
+        if annotations.count(None) == len(set(ids)) == len(ids):
+            return Columns(ids, tokens, ranks)
+    return columns(plan.head)
+
+
 def insert(forest: Forest, key: TreeKey, plan: Plan) -> Columns:
     """Insert what a first turn sends: the blocks that another prompt can share. Returns all that stand in full."""
-    head = plan.head
-    sent = columns(head)
-    if head:
+    sent = head_columns(plan)
+    if sent.ids:
         forest.insert(key, plan.request_id, sent.ids, sent.tokens, sent.ranks)
-    return sent if len(head) == len(plan.blocks) else in_full(plan)
+    return sent if len(sent.ids) == len(plan.blocks) else in_full(plan)
 
 
 def in_full(plan: Plan) -> Columns:
