@@ -16,8 +16,8 @@ STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 
 SOURCES  := $(shell find src -name '*.py')
 COMPILED := build/compiled
-ON_COMPILED := $(addprefix tests/,blocks compiled core index paper pilot planners prompts tails) \
-	$(addprefix tests/properties/test_,block_store_machine.py build.py index_machine.py pilot_machine.py)
+ON_COMPILED := $(addprefix tests/,blocks compiled/test_same_outcome.py core formats/test_marks.py index paper pilot tails) \
+	$(addprefix tests/properties/test_,block_store_machine.py index_machine.py pilot_machine.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo test check lint format typecheck imports unit cov compiled test-compiled docs docs-update bench \

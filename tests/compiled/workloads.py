@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import accumulate, pairwise
@@ -101,4 +102,4 @@ def distinct_neighbours(digests: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(outcome()))
+    sys.stdout.write(json.dumps(outcome()))
