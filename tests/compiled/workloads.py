@@ -45,6 +45,8 @@ def steps(config: PilotConfig, seed: int) -> list[str]:
         result.append(_digest(pilot.propose(request), pilot.optimize(request)))
         if number % 7 == 0:
             result.append(_digest(pilot.evict([f"{number - back}" for back in (0, 5, 9)])))
+        if number % 9 == 4:
+            result.append(_digest(pilot.shorten(f"{number - 2}", number % 4)))
         if number % 100 == 99:
             state = json.loads(json.dumps(pilot.snapshot()))
             result.append(_digest(state))
