@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from prefixpilot import COMPILED
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -21,10 +23,11 @@ class Machine:
     system: str
     python: str
     numpy: str
+    compiled: bool
 
 
 def this_machine() -> Machine:
-    """CPU model, usable cores, one-minute load, and the versions that matter."""
+    """CPU model, usable cores, one-minute load, the versions that matter, and whether the package is compiled."""
     return Machine(
         cpu=_cpu_model(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -32,6 +35,7 @@ def this_machine() -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         python=f"{platform.python_implementation()} {platform.python_version()}",
         numpy=version("numpy"),
+        compiled=COMPILED,
     )
 
 

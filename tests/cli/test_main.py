@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from prefixpilot import __version__
+from prefixpilot import COMPILED, __version__
 from prefixpilot.cli import main
 from prefixpilot.cli.outputs import open_outputs, print_summary
 from prefixpilot.errors import ConfigError
@@ -28,7 +28,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"prefixpilot {__version__}\n"
+    assert capsys.readouterr().out == f"prefixpilot {__version__} ({'compiled' if COMPILED else 'pure Python'})\n"
 
 
 @pytest.mark.parametrize("command", ["plan", "replay", "serve", "demo"])

@@ -40,6 +40,8 @@ from prefixpilot.errors import (
     ],
 )
 def test_examples_in_docstrings(module: Any) -> None:
+    if not module.__file__.endswith(".py"):
+        pytest.skip("mypyc keeps no docstrings of functions; the sources beside it have them")
     results = doctest.testmod(module)
     assert results.attempted and not results.failed
 

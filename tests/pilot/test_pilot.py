@@ -138,6 +138,9 @@ def test_a_batch_may_be_any_iterable() -> None:
 def test_one_string_is_no_list() -> None:
     with pytest.raises(InvalidRequestError, match="give a list of ids"):
         ContextPilot().evict("r1")
+    numbers: Any = [7]
+    with pytest.raises(InvalidRequestError, match="holds 7"):
+        ContextPilot().evict(numbers)
     with pytest.raises(InvalidRequestError, match="give a list of texts"):
         Request.from_texts("r", "abc")
 

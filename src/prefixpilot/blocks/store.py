@@ -94,7 +94,8 @@ class BlockStore:
         """:meth:`intern` of each, in parallel. An id without text that was used lately is looked up here, faster."""
         result = []
         for block in blocks:
-            found = self._newer.get(block.id) if block.text is None and block.id is not None else None
+            block_id = block.id if block.text is None else None
+            found = None if block_id is None else self._newer.get(block_id)
             result.append(found if isinstance(found, StoredBlock) else self.intern(block))
         return result
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from prefixpilot import __version__
+from prefixpilot import COMPILED, __version__
 from prefixpilot.errors import ConfigError, InvalidInputError, MissingExtraError
 
 BAD_INPUT = 2
@@ -23,6 +23,8 @@ DESCRIPTION = """\
 Order, schedule and de-duplicate the context blocks of prompts, so that an LLM engine's KV prefix cache hits.
 An independent implementation of ContextPilot (MLSys 2026).
 """
+
+_FORM = "compiled" if COMPILED else "pure Python"
 
 EPILOG = """\
 start here:
@@ -52,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"prefixpilot {__version__}")
+    parser.add_argument("--version", action="version", version=f"prefixpilot {__version__} ({_FORM})")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in {"plan": plan, "replay": replay, "serve": serve, "demo": demo}.items():
         module.add_parser(subparsers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
@@ -93,7 +93,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
     O(nodes on such paths x context length). Most of its time goes to memory that is not in the core's cache, so it
     looks at as little of each node as it can.
     """
-    rank = dict(zip(blocks, range(len(blocks)), strict=True))
+    rank = {block: place for place, block in enumerate(blocks)}
     width, backward = len(rank), list(reversed(rank))
     best, best_matched, best_tokens = root, 0, 0
     stack = [root.branches[block] for block in reversed(_shared_branches(root, rank))]
@@ -113,14 +113,25 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
         branches = node.branches
         if len(branches) > width:
             stack.extend([branches[block] for block in backward if block in branches])
-        else:
-            for block in reversed(branches):
-                if block in rank:
-                    stack.append(branches[block])  # noqa: PERF401 - mostly one or none: a list of them takes longer
+        elif branches:
+            _push(stack, branches, rank)
     return _match(best, best_matched)
 
 
-def _matched(node: Node, rank: Mapping[BlockId, int]) -> int:
+def _push(stack: list[Node], branches: dict[BlockId | None, Node], rank: dict[BlockId, int]) -> None:
+    """The children that begin with one of the context's blocks, the first on top: mostly one or none.
+
+    Other children are not touched: each would be a line of memory that the core's cache lacks.
+    """
+    below = len(stack)
+    for block in branches:
+        if block in rank:
+            stack.append(branches[block])  # noqa: PERF401 - mostly one or none: a list of them takes longer
+    if len(stack) > below + 1:
+        stack[below:] = stack[: below - 1 : -1] if below else stack[::-1]
+
+
+def _matched(node: Node, rank: dict[BlockId, int]) -> int:
     """Length of its prefix that is made of the context's blocks; the first own block is one of them."""
     matched, blocks = node.start + 1, node.blocks
     while matched < len(blocks) and blocks[matched] in rank:
@@ -158,7 +169,7 @@ def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
 def _match(node: Node, matched: int) -> Match:
     """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
     whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
-    return Match(node, node.blocks[:matched], splits=not whole)
+    return Match(node, node.blocks[:matched], not whole)
 
 
 def _shared_branches(node: Node, rank: dict[BlockId, int]) -> list[BlockId]:

@@ -95,7 +95,7 @@ class _Batch(NamedTuple):
             if request.blocks and not plan.prefix_len and self.planner.config.matcher != "paper":
                 rest.append(request)
                 continue
-            insert(self.forest, plan)
+            insert(self.forest, key, plan)
             plans[request.request_id] = plan
             self.progress.add(1)
         if rest:
@@ -132,7 +132,7 @@ class _Batch(NamedTuple):
             plans.update(self._build(key, wishes))
         for request in alone:
             plans[request.request_id] = self._propose(request)
-            insert(self.forest, plans[request.request_id])
+            insert(self.forest, key, plans[request.request_id])
         return plans
 
     def _build(self, key: TreeKey, wishes: Sequence[Wish]) -> dict[RequestId, Plan]:

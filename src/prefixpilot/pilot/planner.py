@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from prefixpilot.annotations import block_names, estimate_annotation_tokens
@@ -22,7 +22,6 @@ from prefixpilot.pilot.tail_learner import TailLearner
 from prefixpilot.prompts import assemble, assemble_in_full, relevance_annotation
 from prefixpilot.tails import Tail
 
-_ID_AND_TOKENS = itemgetter(StoredBlock._fields.index("block_id"), StoredBlock._fields.index("tokens"))
 _ID = attrgetter("block_id")
 _LABEL = attrgetter("label")
 _LOCATION = attrgetter("location_annotation")
@@ -66,7 +65,7 @@ class Planner:
             places = deduplicate([stored[position].block_id for position in order], record.labels)
             return self._plan(request, record, stored, tuple(order), places)
         guide = None if arranger is None else arranger.advance
-        key, length_of = tree_key(request), dict(map(_ID_AND_TOKENS, stored))
+        key, length_of = tree_key(request), {block_id: tokens for block_id, _, tokens, _ in stored}
         ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
@@ -163,7 +162,7 @@ class Planner:
             if plan.opener is not None:
                 self.forest.grow(plan.opener, len(plan.sent))
             return
-        self.tails.learn(key, *insert(self.forest, plan))
+        self.tails.learn(key, *insert(self.forest, key, plan))
 
     def _plan(
         self,
@@ -203,7 +202,7 @@ class Planner:
         texts = [text for text in annotations if text is not None]
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
-        return sum(estimate_annotation_tokens(text, self.config.templates) for text in texts)
+        return sum([estimate_annotation_tokens(text, self.config.templates) for text in texts])
 
 
 class Columns(NamedTuple):
@@ -222,13 +221,21 @@ def columns(blocks: Sequence[PlannedBlock]) -> Columns:
     return Columns(ids, tokens, ranks)
 
 
-def insert(forest: Forest, plan: Plan) -> Columns:
+def head_columns(plan: Plan) -> Columns:
+    """The columns of ``plan.head``: of most plans, whose blocks are all distinct and in full, at a glance."""
+    if plan.blocks:
+        ids, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
+        if annotations.count(None) == len(set(ids)) == len(ids):
+            return Columns(ids, tokens, ranks)
+    return columns(plan.head)
+
+
+def insert(forest: Forest, key: TreeKey, plan: Plan) -> Columns:
     """Insert what a first turn sends: the blocks that another prompt can share. Returns all that stand in full."""
-    head = plan.head
-    sent = columns(head)
-    if head:
-        forest.insert(TreeKey(plan.tenant, plan.scope), plan.request_id, *sent)
-    return sent if len(head) == len(plan.blocks) else in_full(plan)
+    sent = head_columns(plan)
+    if sent.ids:
+        forest.insert(key, plan.request_id, sent.ids, sent.tokens, sent.ranks)
+    return sent if len(sent.ids) == len(plan.blocks) else in_full(plan)
 
 
 def in_full(plan: Plan) -> Columns:

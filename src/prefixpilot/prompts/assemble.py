@@ -56,8 +56,11 @@ def assemble_in_full(
     blocks: Sequence[StoredBlock], order: Sequence[int], labels: Sequence[str]
 ) -> tuple[PlannedBlock, ...]:
     """As :func:`assemble`, for most plans: every block in full, labels in prompt order. O(len)."""
-    chosen = zip(map(blocks.__getitem__, order), order, labels, strict=True)
-    return tuple([_planned_block((of[0], of[1], position, label, None, of[2])) for of, position, label in chosen])
+    planned = []
+    for place, position in enumerate(order):
+        block_id, block, tokens, _ = blocks[position]
+        planned.append(_planned_block((block_id, block, position, labels[place], None, tokens)))
+    return tuple(planned)
 
 
 _planned_block = partial(tuple.__new__, PlannedBlock)

@@ -54,18 +54,19 @@ def relevance(window: Window, tail: Tail) -> list[BlockId]:
 
 def popularity(window: Window, tail: Tail) -> list[BlockId]:
     """By the number of recent contexts that hold the block; ties by relevance. O(k log k)."""
-    return _by_worth(tail.rest, [holders.bit_count() for holders in window.holders_of_each(tail.rest)])
+    uses = zip(tail.rest, window.holders_of_each(tail.rest), strict=True)
+    return _by_worth({block: holders.bit_count() for block, holders in uses})
 
 
 def popularity_tokens(window: Window, tail: Tail) -> list[BlockId]:
     """By recent contexts that hold the block x its tokens; ties by relevance. O(k log k)."""
-    uses = zip(window.holders_of_each(tail.rest), tail.tokens, strict=True)
-    return _by_worth(tail.rest, [holders.bit_count() * tokens for holders, tokens in uses])
+    uses = zip(tail.rest, window.holders_of_each(tail.rest), tail.tokens, strict=True)
+    return _by_worth({block: holders.bit_count() * tokens for block, holders, tokens in uses})
 
 
-def _by_worth(blocks: Sequence[BlockId], worth: Sequence[int]) -> list[BlockId]:
-    """``blocks``, those of most worth (in parallel) first; ties keep their order."""
-    return sorted(blocks, key=dict(zip(blocks, worth, strict=True)).__getitem__, reverse=True)
+def _by_worth(worth: dict[BlockId, int]) -> list[BlockId]:
+    """The blocks of most worth first; ties keep their order."""
+    return sorted(worth, key=worth.__getitem__, reverse=True)
 
 
 def mix(window: Window, tail: Tail) -> list[BlockId]:
@@ -97,10 +98,10 @@ def co_occurrence(window: Window, tail: Tail) -> list[BlockId]:
 
     O(picks x k), each a bit operation on the window.
     """
+    common, needed = -1, float(_NEXT_CONTEXTS)
     if tail.prefix:
-        common, needed = window.holders_of_all(tail.prefix), float(_NEXT_CONTEXTS)
+        common = window.holders_of_all(tail.prefix)
     else:
-        common = -1
         needed = max(_START_CONTEXTS, _START_USES * len(window) / max(1, tail.live))
     left = list(zip(window.holders_of_each(tail.rest), tail.tokens, tail.rest, strict=True))
     lead: list[BlockId] = []
@@ -119,7 +120,7 @@ def co_occurrence(window: Window, tail: Tail) -> list[BlockId]:
             break
         common, _, block = spoken_for.pop(_first_that_covers(spoken_for, best))
         lead.append(block)
-        left, needed = spoken_for, _NEXT_CONTEXTS
+        left, needed = spoken_for, float(_NEXT_CONTEXTS)
     return lead
 
 

@@ -40,9 +40,8 @@ class Window:
             self._len = min(self._len, half)
             self._older, self._newer = self._newer, {}
         bit, newer = 1 << self._slot, self._newer
-        known = newer.get
         for block in context:
-            newer[block] = known(block, 0) | bit
+            newer[block] = newer.get(block, 0) | bit
         self._slot = (self._slot + 1) % self.size
         self._len += 1
         return self._len - before
@@ -73,8 +72,8 @@ class Window:
 
     def holders_of_each(self, blocks: Iterable[BlockId]) -> list[int]:
         """:meth:`holders` of many blocks, in parallel."""
-        newer, older = self._newer.get, self._older.get
-        return [newer(block, 0) | older(block, 0) for block in blocks]
+        newer, older = self._newer, self._older
+        return [newer.get(block, 0) | older.get(block, 0) for block in blocks]
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` unless each half keeps to its own slots. O(everything)."""
