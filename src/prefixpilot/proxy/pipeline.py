@@ -38,6 +38,7 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
+from prefixpilot.proxy.escaping import place
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -71,7 +72,7 @@ class Pipeline:
         *,
         parse: Parse = parse_request,
         render: Callable[[Plan], str] = render_blocks,
-        place: Callable[[JsonText, Sequence[Edit]], bytes] = JsonText.edited,
+        place: Callable[[JsonText, Sequence[Edit]], bytes] = place,
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
