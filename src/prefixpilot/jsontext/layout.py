@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder()
 _STRUCTURE: Final = re.compile(r'["\[\]{}]')
-_ESCAPED_QUOTES: Final = 200
+_ESCAPED_QUOTES: Final = 8
 _END_OF_PLAIN: Final = re.compile(r"[,\]} \t\n\r]|$")
 
 
@@ -36,6 +36,10 @@ class Layout:
         self.text = text
         self._members: dict[int, tuple[Member, ...]] = {}
         self._elements: dict[int, tuple[Element, ...]] = {}
+
+    def know(self, at: int, members: tuple[Member, ...]) -> None:
+        """Where the members of the object at ``at`` stand, from whoever has read it."""
+        self._members[at] = members
 
     def members(self, at: int) -> tuple[Member, ...]:
         """Those of the object that begins at ``at``, in the order written; repeated keys too."""
