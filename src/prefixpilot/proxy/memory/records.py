@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -18,11 +19,15 @@ from prefixpilot.proxy.settings import Mode
 
 MAX_REPLIES: Final = 4
 _TURN_BYTES: Final = 2048
+_HEADINGS_BYTES: Final = 2048
 _LABEL_BYTES: Final = 256
 _RECORDED_LABEL_BYTES: Final = 112
 """An entry of a dict: its strings are those of the turns."""
 _BLOCK_BYTES: Final = 384
 _SPAN_BYTES: Final = 192
+_HEADING: Final = re.compile(r"\n\[([^\[\]\n]{1,80})\]")
+"""A label at the beginning of a line. With the line break in the pattern it is found in a tenth of the time."""
+_HEADING_CHARS: Final = 82
 
 BlockKey = bytes
 
@@ -100,6 +105,17 @@ class Turn:
     stem: bytes | None = None
     lineage: Lineage = field(default_factory=Lineage)
     _identity: bytes | None = None
+    _headings: tuple[str, ...] | None = None
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """:func:`headings_of` its text. O(bytes) once, or each time where they are many."""
+        if self._headings is not None:
+            return self._headings
+        found = headings_of(self.text)
+        if sum(map(sys.getsizeof, found)) + sys.getsizeof(found) <= _HEADINGS_BYTES:
+            self._headings = found
+        return found
 
     @property
     def identity(self) -> bytes:
@@ -130,7 +146,7 @@ class Turn:
     @property
     def size(self) -> int:
         """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks)."""
-        size = _TURN_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
+        size = _TURN_BYTES + _HEADINGS_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
         size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
             size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
@@ -149,6 +165,16 @@ class Turn:
             if likeness in found:
                 return likeness
         return Likeness.OTHER if found and not self.forgot_replies else Likeness.UNKNOWN
+
+
+def headings_of(text: str) -> tuple[str, ...]:
+    """What stands in brackets at the beginning of lines, one by one, with those that stand several times. O(bytes).
+
+    >>> headings_of("[Doc 1]\\nRome [2]\\n[3] Age")
+    ('Doc 1', '3')
+    """
+    first = _HEADING.match("\n" + text[:_HEADING_CHARS])
+    return (*(() if first is None else first.groups()), *_HEADING.findall(text))
 
 
 def without_texts(plan: Plan) -> Plan:

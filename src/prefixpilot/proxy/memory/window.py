@@ -152,6 +152,7 @@ def _form(turn: Turn, expanded: Mapping[int, str], parent: Turn | None) -> Turn:
         dropped=0,
         stem=turn.stem or turn.identity,
         _identity=None,
+        _headings=None,
     )
 
 
