@@ -204,6 +204,8 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=4000, help="of one document")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--profile", default="", metavar="KIND", help="print where the time of a kind goes")
+    parser.add_argument("--sort", default="tottime", help="how the profile is sorted")
+    parser.add_argument("--lines", type=int, default=45, help="of the profile")
     parser.add_argument("--quiet", action="store_true", help="one line a kind, and no file")
     args = parser.parse_args()
     meter = Meter(args.profile)
@@ -214,7 +216,7 @@ def main() -> int:
         for kind, times in sorted(meter.taken.items())
     }
     if args.profile:
-        pstats.Stats(meter.profile).sort_stats("tottime").print_stats(45)
+        pstats.Stats(meter.profile).sort_stats(args.sort).print_stats(args.lines)
     if args.profile or args.quiet:
         for kind, row in rows.items():
             print(f"{kind:12} {row['p10_ms']:7.3f} {row['p50_ms']:7.3f}")
