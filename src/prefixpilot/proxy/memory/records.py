@@ -106,6 +106,7 @@ class Turn:
     lineage: Lineage = field(default_factory=Lineage)
     _identity: bytes | None = None
     _headings: tuple[str, ...] | None = None
+    _fixed_size: int = 0
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -145,8 +146,13 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks)."""
-        size = _TURN_BYTES + _HEADINGS_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
+        """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks) once."""
+        if not self._fixed_size:
+            self._fixed_size = self._size_without_replies()
+        return self._fixed_size + len(self.replies) * reply.MAX_BYTES
+
+    def _size_without_replies(self) -> int:
+        size = _TURN_BYTES + _HEADINGS_BYTES + sys.getsizeof(self.text)
         size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
             size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
