@@ -152,7 +152,7 @@ class Meter:
 
     profiled: str = ""
     taken: dict[str, list[float]] = field(default_factory=dict)
-    profile: cProfile.Profile = field(default_factory=lambda: cProfile.Profile(time.process_time))
+    profile: cProfile.Profile = field(default_factory=lambda: cProfile.Profile(time.thread_time))
 
     async def measure(self, kind: str, proxy: Proxy, talks: Sequence[Talk], *, conversations: bool) -> None:
         """One turn of each conversation, all at a time."""
@@ -184,7 +184,7 @@ async def measured(documents: Documents, rounds: int, meter: Meter, directory: s
     for done in range(rounds + 2):
         if done == 2:  # what came before was to warm up
             meter.taken.clear()
-            meter.profile = cProfile.Profile(time.process_time)
+            meter.profile = cProfile.Profile(time.thread_time)
         await meter.measure("alone", memory, talks("context_blocks"), conversations=False)
         await meter.measure("unknown", memory, talks("other"), conversations=False)
         here, there = talks("context_blocks"), talks("context_blocks")

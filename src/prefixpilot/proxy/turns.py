@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.blocks import text_digest
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
@@ -212,6 +213,7 @@ def turn_of(
     """The turn to record; ``None`` if it stands alone, or is a tool loop whose user message we did not see."""
     if past.history is None or (asked.in_tool_loop and not text):
         return None
+    spans = () if plan is None else spans_of(plan, text)
     return Turn(
         past.history.chains[asked.newest_user],
         past.history.messages[asked.newest_user],
@@ -221,7 +223,8 @@ def turn_of(
         dict(zip(asked.block_keys, labels, strict=True)),
         record,
         None if plan is None else without_texts(plan),
-        spans=() if plan is None else spans_of(plan, text),
+        spans=spans,
+        names=tuple([text_digest(planned.block) for planned in plan.blocks]) if plan is not None and spans else (),
         dropped=past.restored.dropped if past.restored.deepest is None else 0,
     )
 

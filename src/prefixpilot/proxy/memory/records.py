@@ -83,6 +83,7 @@ class Turn:
         forgot_replies: it answered more often than is kept.
         last_sent: when it last stood in a prompt that the engine answered, in the ledger's count of such prompts.
         spans: the paragraph of each block of ``plan``, in its order; empty if that is not known.
+        names: digest of what stands behind the label of each, in parallel; empty if that is not known.
         dropped: earlier user messages whose turns did not fit the engine's window any more when this turn, the first
             that was kept of its branch, was sent.
         stem: identity of the turn that this one was made from when the window overflowed; ``None`` of all others.
@@ -104,6 +105,7 @@ class Turn:
     dropped: int = 0
     stem: bytes | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    names: tuple[bytes, ...] = ()
     _identity: bytes | None = None
     _headings: tuple[str, ...] | None = None
     _fixed_size: int = 0

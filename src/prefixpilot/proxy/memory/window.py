@@ -152,6 +152,7 @@ def _form(turn: Turn, expanded: Mapping[int, str], parent: Turn | None) -> Turn:
         record=replace(turn.record, turns=turns, labels=MappingProxyType(labels), opener=None),
         replies=turn.replies.copy(),
         dropped=0,
+        names=(),
         stem=turn.stem or turn.identity,
         _identity=None,
         _headings=None,
