@@ -47,10 +47,17 @@ class LedgerKey:
     credential: str
     conversation: str
     mode: Mode
+    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone."""
+        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone. Made once."""
+        if self._digest is None:
+            object.__setattr__(self, "_digest", self._hashed())
+        assert self._digest is not None
+        return self._digest
+
+    def _hashed(self) -> bytes:
         hashed = hashlib.blake2b(digest_size=16)
         for part in (self.tenant, self.credential, self.conversation, self.mode):
             encoded = part.encode("utf-8", "surrogatepass")
