@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, written_label
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, ContextBlock, Plan, PlannedBlock, RequestId, TenantId
+from prefixpilot.core import BlockId, Plan, PlannedBlock, RequestId, TenantId
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.proxy.escaping import dumped
-from prefixpilot.proxy.memory.records import MAX_REPLIES, Span, Turn
+from prefixpilot.proxy.memory.records import MAX_REPLIES, NO_TEXT, Span, Turn
 from prefixpilot.proxy.memory.reply import Reply
 
 MIN_SHARED_CHARS: Final = 64
@@ -173,7 +173,7 @@ def _plan(data: dict[str, Any] | None) -> Plan | None:
     if data is None:
         return None
     blocks = (
-        PlannedBlock(block, ContextBlock(id=block), position, label, annotation, tokens)
+        PlannedBlock(block, NO_TEXT, position, label, annotation, tokens)
         for block, position, label, annotation, tokens in data["blocks"]
     )
     fields = {name: _PLAN_FIELDS[name](data[name]) for name in _PLAN_FIELDS}

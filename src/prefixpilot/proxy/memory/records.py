@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
-from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.core import ContextBlock, Plan, PlannedBlock
 from prefixpilot.proxy.memory import reply
 from prefixpilot.proxy.memory.history import Chain
 from prefixpilot.proxy.memory.reply import Likeness, Reply, Said
@@ -30,6 +30,9 @@ _HEADING: Final = re.compile(r"\n\[([^\[\]\n]{1,80})\]")
 _HEADING_CHARS: Final = 82
 
 BlockKey = bytes
+
+NO_TEXT: Final = ContextBlock(id="")
+"""In the place of each block of a plan that is kept."""
 
 
 class Span(NamedTuple):
@@ -193,8 +196,8 @@ def headings_of(text: str) -> tuple[str, ...]:
 
 
 def without_texts(plan: Plan) -> Plan:
-    """The plan with the blocks' identities in the place of their texts: small, and still good to report and learn."""
-    blocks = (planned._replace(block=ContextBlock(id=planned.block_id)) for planned in plan.blocks)
+    """The plan without the blocks' texts, which are known by ``block_id``: small, and still good to report and learn."""
+    blocks = [PlannedBlock(b.block_id, NO_TEXT, b.position, b.label, b.location_annotation, b.tokens) for b in plan.blocks]
     return replace(plan, blocks=tuple(blocks))
 
 
