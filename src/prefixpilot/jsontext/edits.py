@@ -62,7 +62,7 @@ class InsertElement(NamedTuple):
 Edit: TypeAlias = SetText | Permute | SetMember | RemoveMember | InsertElement
 
 Escape: TypeAlias = Callable[[str], str | None]
-"""A text as it stands between the quotes of a JSON string, or ``None``: :func:`prefixpilot.jsontext.escapes.escaped`."""
+"""A text as it stands between the quotes of a JSON string: :func:`prefixpilot.jsontext.escapes.escaped`, or as it."""
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class _Writer:
         return (self._text[start:end],) if child is None else self.value(start, end, child, (*pointer, step))
 
     def _characters(self, new: str, written: str) -> str:
-        """``new`` as it stands in a JSON string: characters beyond ASCII as the client writes them, plain or escaped."""
+        """``new`` as it stands in a JSON string: beyond ASCII as the client writes it, plain or escaped."""
         plain = self._escape(new) if new.isascii() or not written.isascii() else None
         return json.dumps(new)[1:-1] if plain is None else plain
 

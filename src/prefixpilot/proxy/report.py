@@ -198,8 +198,8 @@ def _compact(value: Mapping[str, Any]) -> bytes:
 
 
 class RecentPlans:
-    """The last plans, by request id, bounded in number and in bytes; the oldest goes first. JSON is made of one only when
-    it is asked for.
+    """The last plans, by request id, bounded in number and in bytes; the oldest goes first. JSON is made of one only
+    when it is asked for.
 
     A report that alone has more than ``max_bytes`` is not kept.
     """

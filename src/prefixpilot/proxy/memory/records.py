@@ -196,8 +196,10 @@ def headings_of(text: str) -> tuple[str, ...]:
 
 
 def without_texts(plan: Plan) -> Plan:
-    """The plan without the blocks' texts, which are known by ``block_id``: small, and still good to report and learn."""
-    blocks = [PlannedBlock(b.block_id, NO_TEXT, b.position, b.label, b.location_annotation, b.tokens) for b in plan.blocks]
+    """The plan without its texts; blocks are known by ``block_id``. Small, and still good to report and learn."""
+    blocks = [
+        PlannedBlock(b.block_id, NO_TEXT, b.position, b.label, b.location_annotation, b.tokens) for b in plan.blocks
+    ]
     return replace(plan, blocks=tuple(blocks))
 
 

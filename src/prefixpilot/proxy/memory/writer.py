@@ -291,8 +291,8 @@ class StoreWriter:
 
 
 async def _within(done: Future[bool], bound_s: float) -> bool:
-    """What ``done`` comes to; false if that takes longer. With less around it than ``asyncio.wrap_future`` has: each turn
-    of each conversation waits here."""
+    """What ``done`` comes to; false if that takes longer. With less around it than ``asyncio.wrap_future`` has: each
+    turn of each conversation waits here."""
     if done.done():
         return done.result()
     loop = asyncio.get_running_loop()
