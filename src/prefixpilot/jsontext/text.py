@@ -114,7 +114,8 @@ def _read(text: str) -> JsonText:
         object_pairs_hook=to_object, parse_int=_int, parse_float=_float, parse_constant=_refuse_constant
     )
     start = end_of_space(text, text.startswith(_BYTE_ORDER_MARK))
-    read = _top(text, start, decoder.scan_once) if text.startswith("{", start) else None
+    scan = decoder.scan_once  # type: ignore[attr-defined]  # what raw_decode calls: a value, and where it ends
+    read = _top(text, start, scan) if text.startswith("{", start) else None
     if read is not None and end_of_space(text, read.end) == len(text):
         value = to_object([(member.key, each) for member, each in zip(read.members, read.values, strict=True)])
         return JsonText(text, Element(start, read.end), value, repeated, read.members)
