@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixpilot.jsontext import InsertElement, JsonText, RemoveMember, SetText
+from prefixpilot.jsontext import Edit, InsertElement, JsonText, RemoveMember, SetText
 from prefixpilot.jsontext import escapes as plain
 from prefixpilot.proxy.escaping import dumped, escaped, place
 
@@ -41,7 +41,7 @@ def test_a_body_is_the_same_whoever_escapes(question: str, documents: str, plain
     data = json.dumps(body, ensure_ascii=not plainly).encode("utf-8", "surrogatepass")
     source = JsonText.read(data)
     part = {"type": "text", "text": f"{documents}\n\n"}
-    edits = [
+    edits: list[Edit] = [
         SetText(("messages", 0, "content"), f"{documents}\n\n{question}"),
         InsertElement(("messages", 1, "content"), 0, part),
         RemoveMember((), "nothing"),

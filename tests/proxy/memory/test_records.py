@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixpilot.proxy.memory import records
+from prefixpilot.proxy.memory import records, reply
 from prefixpilot.proxy.memory.records import LedgerKey, Turn, headings_of
 
 from .support import key, said, turn
@@ -44,7 +44,7 @@ def test_a_turn_grows_with_its_replies_only() -> None:
     made = turn(["Q?"], None, ["some text", "another"])
     before = made.size
     made.add_reply(said("Yes."))
-    assert made.size == before + records.reply.MAX_BYTES
+    assert made.size == before + reply.MAX_BYTES
 
 
 def test_the_digest_of_a_key_is_no_part_of_what_it_is() -> None:
