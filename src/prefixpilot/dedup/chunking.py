@@ -50,14 +50,14 @@ def chunks(text: str) -> tuple[Chunk, ...]:
     found = []
     start = before = at = 0
     for end in _ends(text):
+        own = crc32(text[at:end].encode("utf-8", "surrogatepass") if data is None else data[at:end])
         size = end - start
         if size >= MIN_CHARACTERS:
-            lines = text[before:end].encode("utf-8", "surrogatepass") if data is None else data[before:end]
             mask = 0 if size >= MAX_CHARACTERS else _STRICT if size < NORMAL_CHARACTERS else _LOOSE
-            if not crc32(lines) & mask:
+            if not crc32(own.to_bytes(4, "big"), before) & mask:
                 found.append(Chunk(start, end, text_digest(text[start:end])))
                 start = end
-        before, at = at, end
+        before, at = own, end
     if start < at:
         found.append(Chunk(start, at, text_digest(text[start:at])))
     return tuple(found)

@@ -337,7 +337,7 @@ def test_results_in_one_anthropic_message_and_text_beside_them() -> None:
 
 def test_a_long_part_of_another_document_becomes_an_annotation() -> None:
     long = words("L", 400)
-    body = chat(user(notes(("book", words("P", 90) + "\n" + long))), said("ok"), user(notes(("part", long))))
+    body = chat(user(notes(("book", words("P", 100) + "\n" + long))), said("ok"), user(notes(("part", long))))
     sent = Proxy().send(body)["messages"][2]["content"]
     assert len(sent) < len(long) / 2
     kept, annotation = sent.split("[Unchanged: as in book above, from ")
