@@ -46,6 +46,8 @@ class ContextBlock:
     """Kept by :func:`prefixpilot.blocks.text_digest`: a text is hashed once, whoever asks."""
 
     def __post_init__(self) -> None:
+        if type(self.text) is str and self.id is None and self.title is None and self.tokens is None:
+            return  # as most blocks are
         if self.text is None and self.id is None:
             raise InvalidRequestError("ContextBlock", "has neither text nor id", "give at least one of them")
         if self.text is not None and not isinstance(self.text, str):

@@ -18,7 +18,7 @@ def rendered_parts(block: ContextBlock) -> tuple[str, str]:
 
 def rendered_text(block: ContextBlock) -> str:
     """Both :func:`rendered_parts`."""
-    return "".join(rendered_parts(block))
+    return f"\n{block.text or ''}" if block.title is None else f" {block.title}\n{block.text or ''}"
 
 
 def normalize(text: str, normalization: Normalization) -> str:
@@ -48,14 +48,12 @@ def block_identity(block: ContextBlock, normalization: Normalization = "none") -
 
 def text_digest(block: ContextBlock) -> bytes:
     """16 bytes over the rendered text, equal in every process; kept on the block. O(bytes) once."""
-    if block._digest is None:
-        object.__setattr__(block, "_digest", _digest(*rendered_parts(block)))
-    assert block._digest is not None
-    return block._digest
+    digest = block._digest
+    if digest is None:
+        digest = _digest(rendered_text(block))
+        object.__setattr__(block, "_digest", digest)
+    return digest
 
 
-def _digest(*parts: str) -> bytes:
-    hashed = blake2b(digest_size=_DIGEST_BYTES)
-    for part in parts:
-        hashed.update(part.encode("utf-8", "surrogatepass"))
-    return hashed.digest()
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()

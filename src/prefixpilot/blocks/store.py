@@ -18,7 +18,8 @@ def estimate_tokens(text: str) -> int:
 
     Typical of BPE vocabularies on English prose (within about 20 %); pass a counter where it matters.
     """
-    return max(1, -(-len(text.encode("utf-8", "surrogatepass")) // 4))
+    length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return max(1, -(-length // 4))
 
 
 class StoredBlock(NamedTuple):

@@ -8,7 +8,6 @@ line is enough.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ _LOOSE: Final = 0b11
 """Bits of a checksum that must be 0 at a cut: one line in 32 before the normal size, one in 4 behind it."""
 _LONG_LINE: Final = 256
 
-_SENTENCE: Final = re.compile(r"[^.!?;]++[.!?;]*+\s*+|[.!?;]++\s*+")
+_FULL_STOP: Final = ". "
 
 
 class Chunk(NamedTuple):
@@ -47,53 +46,49 @@ def chunks(text: str) -> tuple[Chunk, ...]:
     >>> [text[c.start:c.end] for text in ["a text\\n"] for c in chunks(text)]
     ['a text\\n']
     """
+    data = text.encode() if text.isascii() else None  # then bytes count as characters do
     found = []
-    start = end = 0
-    before = 0
-    for atom in _atoms(text):
-        checksum = crc32(atom.encode("utf-8", "surrogatepass"))
-        end += len(atom)
-        if _cuts(end - start, crc32(checksum.to_bytes(4, "big"), before)):
-            found.append(Chunk(start, end, text_digest(text[start:end])))
-            start = end
-        before = checksum
-    if start < end:
-        found.append(Chunk(start, end, text_digest(text[start:end])))
+    start = before = at = 0
+    for end in _ends(text):
+        own = crc32(text[at:end].encode("utf-8", "surrogatepass") if data is None else data[at:end])
+        size = end - start
+        if size >= MIN_CHARACTERS:
+            mask = 0 if size >= MAX_CHARACTERS else _STRICT if size < NORMAL_CHARACTERS else _LOOSE
+            if not crc32(own.to_bytes(4, "big"), before) & mask:
+                found.append(Chunk(start, end, text_digest(text[start:end])))
+                start = end
+        before, at = own, end
+    if start < at:
+        found.append(Chunk(start, at, text_digest(text[start:at])))
     return tuple(found)
 
 
-def _cuts(size: int, checksum: int) -> bool:
-    if size < MIN_CHARACTERS:
-        return False
-    if size >= MAX_CHARACTERS:
-        return True
-    return not checksum & (_STRICT if size < NORMAL_CHARACTERS else _LOOSE)
+def _ends(text: str) -> list[int]:
+    """Where lines end; in long ones sentences, and the pieces of long sentences. The last is the end of the text."""
+    ends = []
+    at = 0
+    for line in text.split("\n"):
+        length = len(line) + 1
+        if length <= _LONG_LINE:
+            at += length
+            ends.append(at)
+            continue
+        for sentence in line.split(_FULL_STOP):
+            length = len(sentence) + len(_FULL_STOP)
+            if length > _LONG_LINE:
+                ends += (at + end for end in _words(sentence))
+            at += length
+            ends.append(at)
+        at -= len(_FULL_STOP) - 1  # what ends the last one is a line break
+        ends[-1] = at
+    ends[-1] = at - 1  # and that of the text is none
+    return ends
 
 
-def _atoms(text: str) -> Iterator[str]:
-    """Lines with their ends; long ones in sentences, and those in pieces."""
-    for line in _lines(text):
-        if len(line) <= _LONG_LINE:
-            yield line
-        else:
-            for sentence in _SENTENCE.findall(line):
-                yield from _words(sentence)
-
-
-def _lines(text: str) -> Iterator[str]:
-    *lines, last = text.split("\n")
-    for line in lines:
-        yield line + "\n"
-    if last:
-        yield last
-
-
-def _words(sentence: str) -> Iterator[str]:
-    """A long sentence in pieces of some words, cut behind a space where there is one."""
+def _words(sentence: str) -> Iterator[int]:
+    """Ends of the pieces of some words of a long sentence, behind a space where there is one; but for the last."""
     start = 0
     while len(sentence) - start > _LONG_LINE:
         space = sentence.rfind(" ", start, start + _LONG_LINE)
-        end = space + 1 if space > start else start + _LONG_LINE
-        yield sentence[start:end]
-        start = end
-    yield sentence[start:]
+        start = space + 1 if space > start else start + _LONG_LINE
+        yield start

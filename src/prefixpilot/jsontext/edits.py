@@ -7,7 +7,7 @@ cannot be meant is an error: two texts for one string, an edit inside of what an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -61,6 +61,9 @@ class InsertElement(NamedTuple):
 
 Edit: TypeAlias = SetText | Permute | SetMember | RemoveMember | InsertElement
 
+Escape: TypeAlias = Callable[[str], str | None]
+"""A text as it stands between the quotes of a JSON string: :func:`prefixpilot.jsontext.escapes.escaped`, or as it."""
+
 
 @dataclass(slots=True)
 class _Node:
@@ -74,13 +77,16 @@ class _Node:
     inserted: dict[int, list[Any]] = field(default_factory=dict)
 
 
-def edited(layout: Layout, place: Element, edits: Iterable[Edit]) -> str:
-    """The value at ``place`` with all ``edits`` done. O(length of the containers on the way).
+def edited(layout: Layout, place: Element, edits: Iterable[Edit], escape: Escape = escaped) -> Iterator[str]:
+    """The pieces of the value at ``place`` with all ``edits`` done. O(length of the containers on the way).
+
+    Args:
+        escape: of long texts; one that is faster.
 
     Raises:
         InvalidInputError: an edit names what is not there or what is of another kind, or contradicts another one.
     """
-    return "".join(_Writer(layout).value(*place, _tree(edits), ()))
+    return _Writer(layout, escape).value(*place, _tree(edits), ())
 
 
 def _tree(edits: Iterable[Edit]) -> _Node:
@@ -113,8 +119,9 @@ def _add(node: _Node, edit: Edit) -> None:
 class _Writer:
     """Writes values with their edits in them."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, escape: Escape) -> None:
         self._layout = layout
+        self._escape = escape
         self._text = layout.text
 
     def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
@@ -137,13 +144,13 @@ class _Writer:
         old = json.loads(f'"{written}"', strict=True)
         yield '"'
         if new.endswith(old):
-            yield _characters(new[: len(new) - len(old)], written)
+            yield self._characters(new[: len(new) - len(old)], written)
             yield written
         elif new.startswith(old):
             yield written
-            yield _characters(new[len(old) :], written)
+            yield self._characters(new[len(old) :], written)
         else:
-            yield _characters(new, written)
+            yield self._characters(new, written)
         yield '"'
 
     def _object(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
@@ -162,12 +169,12 @@ class _Writer:
             if place != last[member.key]:
                 yield self._text[member.value_start : member.end]
             elif member.key in node.members:
-                yield _json(node.members[member.key])
+                yield self._json(node.members[member.key])
             else:
                 yield from self._inner(member.value_start, member.end, node, member.key, pointer)
         for key in node.members:
             if key not in last:
-                yield f"{'' if none_yet else ', '}{_json(key)}: {_json(node.members[key])}"
+                yield f"{'' if none_yet else ', '}{self._json(key)}: {self._json(node.members[key])}"
                 none_yet = False
         yield self._text[members[-1].end if members else end - 1 : end]
 
@@ -190,25 +197,28 @@ class _Writer:
         for place, source in enumerate(order):
             if place:
                 yield self._text[elements[place - 1].end : elements[place].start]
-            yield from (f"{_json(value)}, " for value in node.inserted.get(place, ()))
+            yield from (f"{self._json(value)}, " for value in node.inserted.get(place, ()))
             yield from self._inner(*elements[source], node, source, pointer)
         for place, value in enumerate(node.inserted.get(count, ()), count):
-            yield f"{', ' if place else ''}{_json(value)}"
+            yield f"{', ' if place else ''}{self._json(value)}"
         yield self._text[elements[-1].end if elements else end - 1 : end]
 
     def _inner(self, start: int, end: int, node: _Node, step: str | int, pointer: Pointer) -> Iterable[str]:
         child = node.children.get(step)
         return (self._text[start:end],) if child is None else self.value(start, end, child, (*pointer, step))
 
+    def _characters(self, new: str, written: str) -> str:
+        """``new`` as it stands in a JSON string: beyond ASCII as the client writes it, plain or escaped."""
+        plain = self._escape(new) if new.isascii() or not written.isascii() else None
+        return json.dumps(new)[1:-1] if plain is None else plain
 
-def _characters(new: str, written: str) -> str:
-    """``new`` as it stands in a JSON string: characters beyond ASCII as the client writes them, plain or escaped."""
-    plain = escaped(new) if new.isascii() or not written.isascii() else None
-    return _json(new)[1:-1] if plain is None else plain
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    def _json(self, value: Any) -> str:
+        """A value in ASCII. A part of a message is an object whose text is long."""
+        if type(value) is str:
+            return f'"{self._characters(value, "")}"'
+        if type(value) is dict and all(type(key) is str for key in value):
+            return "{" + ", ".join(f"{json.dumps(key)}: {self._json(each)}" for key, each in value.items()) + "}"
+        return json.dumps(value, allow_nan=False)
 
 
 def _check(holds: bool, pointer: Pointer, reason: str) -> None:

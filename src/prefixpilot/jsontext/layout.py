@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder()
 _STRUCTURE: Final = re.compile(r'["\[\]{}]')
+_ESCAPED_QUOTES: Final = 8
 _END_OF_PLAIN: Final = re.compile(r"[,\]} \t\n\r]|$")
 
 
@@ -35,6 +36,10 @@ class Layout:
         self.text = text
         self._members: dict[int, tuple[Member, ...]] = {}
         self._elements: dict[int, tuple[Element, ...]] = {}
+
+    def know(self, at: int, members: tuple[Member, ...]) -> None:
+        """Where the members of the object at ``at`` stand, from whoever has read it."""
+        self._members[at] = members
 
     def members(self, at: int) -> tuple[Member, ...]:
         """Those of the object that begins at ``at``, in the order written; repeated keys too."""
@@ -99,9 +104,19 @@ class Layout:
 
 
 def _end_of_string(text: str, at: int) -> int:
-    """Behind the string that begins at ``at``: the next quote, if no backslash stands before it."""
-    end = text.index('"', at + 1)
-    return end + 1 if text[end - 1] != "\\" else _DECODER.raw_decode(text, at)[1]
+    """Behind the string that begins at ``at``: its first quote with an even number of backslashes before it.
+
+    A string with many escaped quotes is left to the scanner of ``json``.
+    """
+    end = at
+    for _ in range(_ESCAPED_QUOTES):
+        end = text.index('"', end + 1)
+        last = end
+        while text[last - 1] == "\\":
+            last -= 1
+        if not (end - last) % 2:
+            return end + 1
+    return _DECODER.raw_decode(text, at)[1]
 
 
 def end_of_space(text: str, at: int) -> int:

@@ -31,7 +31,12 @@ def read_blocks(given: Any) -> tuple[ContextBlock, ...]:
         return ()
     if not isinstance(given, list):
         raise InvalidRequestError(FIELD, f"is {kind_of(given)}", "give a list of strings or of objects with text")
-    return tuple(_block(f"{FIELD}[{i}]", element) for i, element in enumerate(given))
+    return tuple(
+        [
+            ContextBlock(element) if type(element) is str and element else _block(f"{FIELD}[{i}]", element)
+            for i, element in enumerate(given)
+        ]
+    )
 
 
 def _block(field: str, element: Any) -> ContextBlock:

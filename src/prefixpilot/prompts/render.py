@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefixpilot.annotations import Templates, written_label
-from prefixpilot.blocks import rendered_text
+from prefixpilot.blocks import rendered_parts
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
 
@@ -16,14 +16,19 @@ def render_block(planned: PlannedBlock, templates: Templates) -> str:
     Raises:
         InvalidRequestError: the block has no text.
     """
+    return "".join(paragraph_parts(planned, templates))
+
+
+def paragraph_parts(planned: PlannedBlock, templates: Templates) -> tuple[str, ...]:
+    """What :func:`render_block` joins. Raises as that."""
     if planned.location_annotation is not None:
-        return planned.location_annotation
+        return (planned.location_annotation,)
     block = planned.block
     if block.text is None:
         raise InvalidRequestError(
             f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
         )
-    return written_label(planned.label, templates) + rendered_text(block)
+    return (written_label(planned.label, templates), *rendered_parts(block))
 
 
 def render_blocks(plan: Plan) -> str:
@@ -32,7 +37,12 @@ def render_blocks(plan: Plan) -> str:
     Labels are in the wording of ``plan.templates``. The same leading blocks give the same leading bytes, whatever
     follows. The question goes behind a blank line.
     """
-    paragraphs = [render_block(planned, plan.templates) for planned in plan.blocks]
+    parts: list[str] = []
+    for planned in plan.blocks:
+        parts += paragraph_parts(planned, plan.templates)
+        parts.append(PARAGRAPH)
     if plan.order_annotation is not None:
-        paragraphs.append(plan.order_annotation)
-    return PARAGRAPH.join(paragraphs)
+        parts.append(plan.order_annotation)
+    elif parts:
+        parts.pop()
+    return "".join(parts)

@@ -110,9 +110,10 @@ class BlocksRequest:
 
     def scope(self) -> str:
         """Hash over everything before the first block that must be equal for KV reuse; stable across processes."""
-        fields = {name: self.body[name] for name in SCOPE_FIELDS if name in self.body}
-        if isinstance(self.body.get("prompt"), dict):  # a template of Responses, which stands in front of all
-            fields["prompt"] = self.body["prompt"]
+        body = self.body
+        fields = {name: body[name] for name in SCOPE_FIELDS if name in body}
+        if isinstance(body.get("prompt"), dict):  # a template of Responses, which stands in front of all
+            fields["prompt"] = body["prompt"]
         head = [message.value for message in self.prompt.messages[: max(self.newest_user, 0)]]
         return digest([self.prompt.api, fields, head, self._frame()]).hex()
 

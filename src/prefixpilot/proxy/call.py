@@ -30,6 +30,8 @@ _CREDENTIAL: Final = re.compile(
     rb"|-user|user-id|user_id|email|identity|principal|client-cert|organization|tenant"
 )
 _NO_CREDENTIAL: Final = re.compile(rb"[cx]srf")
+_KNOWN_BYTES: Final = 64
+_OURS: Final = frozenset((h.MODE, h.CONVERSATION, h.REQUEST_ID, h.MAX_DISPLACEMENT, h.RECOGNISE, h.DEDUPE))
 _INFLATED: Final = ("gzip", "x-gzip", "deflate")
 _ANY_HEADER: Final = 47  # 32 + 15: a gzip or zlib header, whichever is there
 
@@ -99,19 +101,20 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
     Raises:
         InvalidRequestError: a value that cannot be used; names the header.
     """
-    mode = h.get(call.headers, h.MODE)
-    explain = wants_plan(call.headers)
+    ours = _ours(call.headers)
+    mode = ours.get(h.MODE)
+    explain = mode is not None and mode.strip().lower() == EXPLAIN
     named = None if mode is None else "on" if explain else mode.strip().lower()
     known = default_mode if named is None else next((m for m in MODES if m == named), None)
     if known is None:
         raise InvalidRequestError("X-PrefixPilot-Mode", f"is {mode!r}", f"use one of: {', '.join((*MODES, EXPLAIN))}")
-    conversation = h.get(call.headers, h.CONVERSATION)
+    conversation = ours.get(h.CONVERSATION)
     if conversation is not None:
         if not conversation.strip():
             raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
         _check_length("X-PrefixPilot-Conversation", conversation)
-    request_id = (h.get(call.headers, h.REQUEST_ID) or "").strip() or new_id()
-    limit = h.get(call.headers, h.MAX_DISPLACEMENT)
+    request_id = ours.get(h.REQUEST_ID, "").strip() or new_id()
+    limit = ours.get(h.MAX_DISPLACEMENT)
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
     credential = credential_of(call.headers)
@@ -122,8 +125,8 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         credential,
         None if limit is None else int(limit),
         call.tenant,
-        _recognise(call),
-        _dedupe(call),
+        _recognise(ours.get(h.RECOGNISE)),
+        _dedupe(ours.get(h.DEDUPE)),
         explain,
         named is not None,
     )
@@ -134,9 +137,18 @@ def wants_plan(headers: h.RawHeaders) -> bool:
     return (h.get(headers, h.MODE) or "").strip().lower() == EXPLAIN
 
 
-def _recognise(call: Call) -> tuple[str, ...] | None:
+def _ours(headers: h.RawHeaders) -> dict[bytes, str]:
+    """The first value of each of our own headers, in latin-1."""
+    found: dict[bytes, str] = {}
+    for name, value in headers:
+        name = name.lower()
+        if name in _OURS and name not in found:
+            found[name] = value.decode("latin-1")
+    return found
+
+
+def _recognise(value: str | None) -> tuple[str, ...] | None:
     """``off``, ``all``, or names with commas between them."""
-    value = h.get(call.headers, h.RECOGNISE)
     if value is None:
         return None
     names = tuple(name.strip().lower() for name in value.split(","))
@@ -145,8 +157,7 @@ def _recognise(call: Call) -> tuple[str, ...] | None:
     return () if names == ("off",) else names
 
 
-def _dedupe(call: Call) -> bool:
-    value = h.get(call.headers, h.DEDUPE)
+def _dedupe(value: str | None) -> bool:
     if value is not None and value.strip().lower() not in ("on", "off"):
         raise InvalidRequestError("X-PrefixPilot-Dedupe", f"is {value!r}", "use on or off")
     return value is None or value.strip().lower() == "on"
@@ -167,10 +178,9 @@ def _check_length(header: str, value: str) -> None:
 def credential_of(headers: h.RawHeaders) -> str:
     """A hash of every header that says who the client is; equal for all clients that send none. Not reversible."""
     hashed = hashlib.blake2b(digest_size=16)
-    for name, value in sorted((name.lower(), value) for name, value in headers):
-        if is_credential(name):
-            for part in (name, value):
-                hashed.update(len(part).to_bytes(8, "big") + part)
+    for name, value in sorted((name.lower(), value) for name, value in headers if _tells_clients_apart(name)):
+        for part in (name, value):
+            hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.hexdigest()
 
 
@@ -178,6 +188,16 @@ def is_credential(name: bytes) -> bool:
     """Whether a header, by its name in lower case, tells clients apart. In doubt it does: too much is forgotten rather
     than shown to another. A token against forged requests is not one: it changes with each request."""
     return _CREDENTIAL.search(name) is not None and _NO_CREDENTIAL.search(name) is None
+
+
+def _tells_clients_apart(name: bytes) -> bool:
+    """:func:`is_credential` of a name as it was sent. The same few names come again and again."""
+    return _known_name(name) if len(name) <= _KNOWN_BYTES else is_credential(name.lower())
+
+
+@lru_cache(maxsize=1024)
+def _known_name(name: bytes) -> bool:
+    return is_credential(name.lower())
 
 
 def may_carry_blocks(call: Call, field_name: str) -> bool:

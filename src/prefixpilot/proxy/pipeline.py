@@ -38,6 +38,7 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
+from prefixpilot.proxy.escaping import place
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -71,7 +72,7 @@ class Pipeline:
         *,
         parse: Parse = parse_request,
         render: Callable[[Plan], str] = render_blocks,
-        place: Callable[[JsonText, Sequence[Edit]], bytes] = JsonText.edited,
+        place: Callable[[JsonText, Sequence[Edit]], bytes] = place,
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
@@ -133,7 +134,8 @@ class Pipeline:
             return self._without_blocks(call, options)
         options = self._trials.entered(options, call, read.asked.prompt)
         front = self._prefaced(read.asked.prompt, options)
-        asked = replace(read.asked, prompt=front.steadied.prompt)
+        steady = front.steadied.prompt
+        asked = read.asked if steady is read.asked.prompt else replace(read.asked, prompt=steady)
         draft = Draft(call, options, asked, read.source, self._turns.recall(asked, options), front=front)
         if self._settings.admission_window_ms:
             return replace(draft, request=self._turns.batchable(draft))
@@ -269,15 +271,22 @@ class Pipeline:
         usage_asked = bool(self._trials.edits(draft.asked.prompt))
         if not options.explain:
             self.attempt("report", lambda: self._plans.add(report))
-        return replace(
-            _fronted(replace(_untouched(call, options), ticket=planned.ticket), draft),
-            body=body,
-            outcome="planned" if report.fallback is None else "fallback",
+        forward = Forward(
+            body,
+            "planned" if report.fallback is None else "fallback",
+            options.mode,
+            options.request_id,
+            call.received,
             touched=True,
             plan_header=self._header(report),
             report=report,
+            ticket=planned.ticket,
+            api=call.api.name,
+            explain=options.explain,
             usage_asked=usage_asked,
+            trial=options.trial,
         )
+        return _fronted(forward, draft)
 
     def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
         """Plain text by other code than that which failed; the client's bytes only if nothing is to be placed."""

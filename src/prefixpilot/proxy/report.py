@@ -6,17 +6,20 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from sys import getsizeof
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from prefixpilot.core import ContextBlock, Plan, RequestId
+from prefixpilot.core import BlockId, ContextBlock, Plan, RequestId
 from prefixpilot.proxy.settings import Mode
 from prefixpilot.volatile.base import Change
 
 MAX_HEADER_BYTES: Final = 4000
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
-_ENTRY_BYTES: Final = 1024
-"""Of a kept report: its id, which is bounded, and the containers."""
+_KEPT_BYTES: Final = 3072
+"""Of a kept report: its id, which is bounded, its numbers, and the containers."""
+_KEPT_BLOCK_BYTES: Final = 64
+_CHANGE_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +78,55 @@ class PlanReport:
         }
         return summary if self.fallback is None else {**summary, "fallback": self.fallback}
 
+    def kept(self) -> KeptReport:
+        """All that is told of it, without the blocks' texts."""
+        planned = () if self.plan is None else self.plan.blocks
+        return KeptReport(
+            self.summary(),
+            tuple([block.id for block in self.blocks]),
+            tuple(self.labels),
+            tuple([block.position for block in planned]),
+            tuple([block.location_annotation is not None for block in planned]),
+        )
+
+    def full(self) -> dict[str, Any]:
+        """See :meth:`KeptReport.full`."""
+        return self.kept().full()
+
+
+class KeptReport(NamedTuple):
+    """What is kept of a :class:`PlanReport`.
+
+    Attributes:
+        about: its summary.
+        ids, labels: of each block, by the client's position.
+        order: the position of the block at each place in the prompt; empty if nothing was planned.
+        replaced: in parallel.
+    """
+
+    about: dict[str, Any]
+    ids: tuple[BlockId | None, ...]
+    labels: tuple[str, ...]
+    order: tuple[int, ...]
+    replaced: tuple[bool, ...]
+
     def full(self) -> dict[str, Any]:
         """The summary, and each block: label, the client's id, place in the prompt, whether it was replaced."""
-        places = {block.position: (place, block) for place, block in enumerate(self.plan.blocks if self.plan else ())}
+        place_of = {position: place for place, position in enumerate(self.order)}
         labels = []
-        for position, (block, label) in enumerate(zip(self.blocks, self.labels, strict=True)):
-            entry: dict[str, Any] = {"position": position, "label": label, "id": block.id}
-            if position in places:
-                place, planned = places[position]
-                entry |= {"place": place, "replaced": planned.location_annotation is not None}
+        for position, (block_id, label) in enumerate(zip(self.ids, self.labels, strict=True)):
+            entry: dict[str, Any] = {"position": position, "label": label, "id": block_id}
+            if position in place_of:
+                place = place_of[position]
+                entry |= {"place": place, "replaced": self.replaced[place]}
             labels.append(entry)
-        return {**self.summary(), "labels": labels}
+        return {**self.about, "labels": labels}
+
+    @property
+    def size(self) -> int:
+        """Bytes held: an upper estimate. O(blocks)."""
+        strings = sum(map(getsizeof, self.ids)) + sum(map(getsizeof, self.labels))
+        return _KEPT_BYTES + strings + _KEPT_BLOCK_BYTES * len(self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +161,15 @@ class TreatmentReport:
             "changed": len(self.changes),
         }
 
+    def kept(self) -> TreatmentReport:
+        """Itself: it holds no text."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """Bytes held: an upper estimate. O(changes)."""
+        return _KEPT_BYTES + sum(_CHANGE_BYTES + sum(map(getsizeof, change)) for change in self.changes)
+
     def full(self) -> dict[str, Any]:
         """The summary, and each change."""
         return {**self.summary(), "changes": shown(self.changes)}
@@ -148,7 +198,8 @@ def _compact(value: Mapping[str, Any]) -> bytes:
 
 
 class RecentPlans:
-    """The last plans as JSON, by request id, bounded in number and in bytes; the oldest goes first.
+    """The last plans, by request id, bounded in number and in bytes; the oldest goes first. JSON is made of one only
+    when it is asked for.
 
     A report that alone has more than ``max_bytes`` is not kept.
     """
@@ -156,7 +207,7 @@ class RecentPlans:
     def __init__(self, max_plans: int, max_bytes: int) -> None:
         self._max = max_plans
         self._max_bytes = max_bytes
-        self._reports: OrderedDict[str, bytes] = OrderedDict()
+        self._reports: OrderedDict[str, KeptReport | TreatmentReport] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
@@ -165,7 +216,7 @@ class RecentPlans:
     def add(self, report: PlanReport | TreatmentReport) -> None:
         """Keep a report (its labels and numbers, no text); one of the same id is replaced."""
         self._size -= _size(self._reports.pop(report.request_id, None))
-        whole = _compact(report.full())
+        whole = report.kept()
         self._reports[report.request_id] = whole
         self._size += _size(whole)
         while self._reports and (len(self._reports) > self._max or self._size > self._max_bytes):
@@ -185,9 +236,10 @@ class RecentPlans:
         return self._size
 
     def get(self, request_id: str) -> bytes | None:
-        """The report of a request, if it is still kept."""
-        return self._reports.get(request_id)
+        """The report of a request as JSON, if it is still kept."""
+        report = self._reports.get(request_id)
+        return None if report is None else _compact(report.full())
 
 
-def _size(report: bytes | None) -> int:
-    return 0 if report is None else len(report) + _ENTRY_BYTES
+def _size(report: KeptReport | TreatmentReport | None) -> int:
+    return 0 if report is None else report.size

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.blocks import text_digest
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
@@ -25,6 +26,7 @@ from prefixpilot.proxy.memory.records import (
     LedgerKey,
     Restoration,
     Turn,
+    headings_of,
     without_texts,
 )
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
@@ -102,8 +104,6 @@ class Past:
 
 
 ALONE: Final = Past()
-_HEADING: Final = re.compile(r"^\[([^\[\]\n]{1,80})\]", re.MULTILINE)
-"""A label at the beginning of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +194,11 @@ def labels_of_sent(asked: BlocksRequest, labels: Mapping[BlockKey, str]) -> tupl
 
 def told_apart(record: ConversationRecord, asked: BlocksRequest, past: Past) -> ConversationRecord:
     """The record without the blocks whose label stands as a heading more than once above, because a text or the client
-    itself has written it: a reference would name two places. O(bytes of the history); O(1) in a first turn."""
+    itself has written it: a reference would name two places. O(bytes of the client's history); O(1) in a first turn."""
     if not record.labels:
         return record
-    texts = [*past.restored.texts.values(), *(segment.text for segment in asked.prompt.segments())]
-    headings = Counter(heading for text in texts for heading in _HEADING.findall(text))
+    headings = Counter(chain.from_iterable(turn.headings for turn in past.restored.turns.values()))
+    headings.update(chain.from_iterable(headings_of(segment.text) for segment in asked.prompt.segments()))
     return replace(record, labels={block: label for block, label in record.labels.items() if headings[label] < 2})
 
 
@@ -213,6 +213,7 @@ def turn_of(
     """The turn to record; ``None`` if it stands alone, or is a tool loop whose user message we did not see."""
     if past.history is None or (asked.in_tool_loop and not text):
         return None
+    spans = () if plan is None else spans_of(plan, text)
     return Turn(
         past.history.chains[asked.newest_user],
         past.history.messages[asked.newest_user],
@@ -222,7 +223,8 @@ def turn_of(
         dict(zip(asked.block_keys, labels, strict=True)),
         record,
         None if plan is None else without_texts(plan),
-        spans=() if plan is None else spans_of(plan, text),
+        spans=spans,
+        names=tuple([text_digest(planned.block) for planned in plan.blocks]) if plan is not None and spans else (),
         dropped=past.restored.dropped if past.restored.deepest is None else 0,
     )
 

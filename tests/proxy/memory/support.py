@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from prefixpilot import ContextPilot, Request
+from prefixpilot.blocks import text_digest
 from prefixpilot.conversation import NEW_CONVERSATION
 from prefixpilot.core import ContextBlock, RequestId
 from prefixpilot.prompts import render_blocks
@@ -54,6 +55,7 @@ def turn(questions: Sequence[str], parent: Turn | None, texts: Sequence[str], re
     labels = {digest(text): label for text, label in zip(texts, plan.labels, strict=True)}
     made = Turn(chain, message, parent, text, digest(*texts), labels, record.after(plan), without_texts(plan))
     made.spans = spans_of(plan, text)
+    made.names = tuple(text_digest(planned.block) for planned in plan.blocks)
     return made
 
 

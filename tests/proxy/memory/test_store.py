@@ -55,6 +55,22 @@ def test_a_branch_comes_back_as_it_was(store: Store) -> None:
     assert store.load(TWO, 20) == []
 
 
+def test_a_text_has_one_name_whether_it_was_known_or_is_hashed_again(store: Store) -> None:
+    known, hashed = converse([LONG[:3]])[0], converse([LONG[:3]])[0]
+    hashed.names = ()
+    assert [piece for piece in kept(known).pieces if piece.shared] != []
+    assert kept(known) == kept(hashed)
+    store.apply([Save(ONE, known, 10), Save(TWO, hashed, 10)])
+    assert store.database.ask("SELECT count(*), min(refs), max(refs) FROM texts") == [(3, 2, 2)]
+
+
+def test_a_turn_may_show_one_text_twice_and_many_texts(store: Store) -> None:
+    texts = [f"{n} " + "apples and pears " * 6 for n in range(150)]
+    path = answered(converse([[*texts, texts[0]], [texts[0], *texts[140:]]]))
+    store.apply([Save(ONE, path[-1], 10)])
+    assert [facts(each) for each in store.load(ONE, 10)] == [facts(each) for each in path]
+
+
 def test_a_turn_brings_its_ancestors_if_they_are_not_kept(store: Store) -> None:
     path = answered(converse([LONG[:2], LONG[2:4], LONG[4:]]))
     store.apply([Save(ONE, path[2], 10)])

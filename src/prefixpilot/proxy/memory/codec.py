@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, written_label
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import BlockId, ContextBlock, Plan, PlannedBlock, RequestId, TenantId
-from prefixpilot.proxy.memory.records import MAX_REPLIES, Span, Turn
+from prefixpilot.core import BlockId, Plan, PlannedBlock, RequestId, TenantId
+from prefixpilot.dedup.chunking import text_digest
+from prefixpilot.proxy.escaping import dumped
+from prefixpilot.proxy.memory.records import MAX_REPLIES, NO_TEXT, Span, Turn
 from prefixpilot.proxy.memory.reply import Reply
 
 MIN_SHARED_CHARS: Final = 64
@@ -24,10 +26,16 @@ MIN_SHARED_CHARS: Final = 64
 
 
 class Piece(NamedTuple):
-    """A part of a turn's text. ``shared``: it stands beside the turn, once for all that show it."""
+    """A part of a turn's text. ``name``: by which it stands beside the turn, once for all that show it; empty if it is
+    kept with the turn."""
 
     text: str
-    shared: bool
+    name: bytes = b""
+
+    @property
+    def shared(self) -> bool:
+        """It stands beside the turn."""
+        return self.name != b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +62,12 @@ def kept(turn: Turn) -> KeptTurn:
     """A turn, to be kept. O(bytes of its text)."""
     parent = None if turn.parent is None else turn.parent.identity
     pieces = tuple(_pieces(turn))
-    return KeptTurn(turn.identity, parent, json.dumps(_data(turn)), replies_of(turn), turn.last_sent, pieces)
+    return KeptTurn(turn.identity, parent, dumped(_data(turn)), replies_of(turn), turn.last_sent, pieces)
 
 
 def replies_of(turn: Turn) -> str:
     """JSON of a turn's replies, as far as they are there."""
-    return json.dumps([turn.forgot_replies, [reply.dump() for reply in tuple(turn.replies)]])
+    return dumped([turn.forgot_replies, [reply.dump() for reply in tuple(turn.replies)]])
 
 
 def read(kept: KeptTurn, parent: Turn | None) -> Turn:
@@ -93,22 +101,32 @@ def read(kept: KeptTurn, parent: Turn | None) -> Turn:
 
 def _pieces(turn: Turn) -> Iterator[Piece]:
     at = 0
-    for start, end in _bodies(turn):
+    for start, end, name in _bodies(turn):
         if end - start >= MIN_SHARED_CHARS:
-            yield Piece(turn.text[at:start], shared=False)
-            yield Piece(turn.text[start:end], shared=True)
+            yield Piece(turn.text[at:start])
+            body = turn.text[start:end]
+            yield Piece(body, name or text_digest(body))
             at = end
     rest = turn.text[at:]
-    yield Piece(rest, shared=not turn.spans and len(rest) >= MIN_SHARED_CHARS)
+    shared = not turn.spans and len(rest) >= MIN_SHARED_CHARS
+    yield Piece(rest, text_digest(rest) if shared else b"")
 
 
-def _bodies(turn: Turn) -> Iterator[Span]:
-    """Where blocks stand in full, their labels left out."""
+class _Body(NamedTuple):
+    """Where a block stands in full, its label left out, and the digest of that, if it is known."""
+
+    start: int
+    end: int
+    name: bytes
+
+
+def _bodies(turn: Turn) -> Iterator[_Body]:
     if turn.plan is None:
         return
-    for planned, span in zip(turn.plan.blocks, turn.spans, strict=False):
+    names = turn.names or (b"",) * len(turn.spans)
+    for planned, span, name in zip(turn.plan.blocks, turn.spans, names, strict=False):
         if planned.location_annotation is None:
-            yield Span(span.start + len(written_label(planned.label, turn.plan.templates)), span.end)
+            yield _Body(span.start + len(written_label(planned.label, turn.plan.templates)), span.end, name)
 
 
 def _data(turn: Turn) -> dict[str, Any]:
@@ -119,7 +137,7 @@ def _data(turn: Turn) -> dict[str, Any]:
         "labels": [[key.hex(), label] for key, label in turn.labels.items()],
         "record": _record_data(turn),
         "plan": None if turn.plan is None else _plan_data(turn.plan),
-        "spans": turn.spans,
+        "spans": [[span.start, span.end] for span in turn.spans],
         "dropped": turn.dropped,
         "stem": None if turn.stem is None else turn.stem.hex(),
     }
@@ -155,7 +173,7 @@ def _plan(data: dict[str, Any] | None) -> Plan | None:
     if data is None:
         return None
     blocks = (
-        PlannedBlock(block, ContextBlock(id=block), position, label, annotation, tokens)
+        PlannedBlock(block, NO_TEXT, position, label, annotation, tokens)
         for block, position, label, annotation, tokens in data["blocks"]
     )
     fields = {name: _PLAN_FIELDS[name](data[name]) for name in _PLAN_FIELDS}

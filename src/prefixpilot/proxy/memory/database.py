@@ -47,6 +47,7 @@ class Database:
         self._db = _connect(path)
         try:
             _prepare(self._db, tables, version)
+            self._page_bytes = int(self._db.execute("PRAGMA page_size").fetchone()[0])
             self._reading = _connect(path)
         except BaseException:
             self._db.close()
@@ -86,28 +87,36 @@ class Database:
 
     def read(self, question: str, *values: Any) -> Rows:
         """Ask in the thread that reads: what was committed."""
-        with _translated():
+        try:
             return self._reading.execute(question, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
 
     def ask(self, question: str, *values: Any) -> Rows:
         """Ask in the thread that writes."""
-        with _translated():
+        try:
             return self._db.execute(question, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
 
     def change(self, statement: str, *values: Any) -> int:
         """Change rows; the number of the row that was inserted, if one was."""
-        with _translated():
+        try:
             return self._db.execute(statement, values).lastrowid or 0
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
 
     def change_each(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """The same for many."""
-        with _translated():
+        try:
             self._db.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing."""
-        with _translated():
+        try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -116,6 +125,8 @@ class Database:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
 
     def empty_log(self) -> None:
         """Leave nothing in SQLite's log."""
@@ -124,22 +135,14 @@ class Database:
     @property
     def size(self) -> int:
         """Bytes in use in the file."""
-        pages, free, page = (self.ask(f"PRAGMA {it}")[0][0] for it in ("page_count", "freelist_count", "page_size"))
-        return int(pages - free) * int(page)
+        pages, free = (self.ask(f"PRAGMA {it}")[0][0] for it in ("page_count", "freelist_count"))
+        return int(pages - free) * self._page_bytes
 
     @property
     def damage(self) -> str | None:
         """What SQLite finds wrong with the file. O(bytes of the file)."""
         found = self.ask("PRAGMA integrity_check(1)")[0][0]
         return None if found == "ok" else str(found)
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(str(error)) from error
 
 
 def _touch(path: Path) -> None:

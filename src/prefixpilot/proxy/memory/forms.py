@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from prefixpilot.dedup.chunking import Chunk
 from prefixpilot.errors import ConfigError, InvariantError
 from prefixpilot.pieces import Form, Span
 
@@ -26,7 +25,6 @@ MAX_SENDERS: Final = 8
 _ENTRY_BYTES: Final = 400
 _SENT_BYTES: Final = 320
 _TEXT_BYTES: Final = 400
-_CHUNK_BYTES: Final = 168
 _TARGET_BYTES: Final = 240
 _PIECE_BYTES: Final = 136
 
@@ -64,7 +62,7 @@ class NamedText:
         full: it stands in full, so that a later annotation may point to it; else it is an annotation, or holds one.
         label: words that name it; ``None`` if it has none.
         whole: it is a whole tool result, named by its call.
-        chunks: of the characters, for partial overlap; empty if it is short or no plain text.
+        chunked: long plain text, parts of which may stand in other texts.
     """
 
     segment: int
@@ -75,7 +73,7 @@ class NamedText:
     full: bool
     label: str | None = None
     whole: bool = False
-    chunks: tuple[Chunk, ...] = ()
+    chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ class Sent:
         pieces = sum(map(len, self.forms)) + len(self.forms)
         labels = sum(sys.getsizeof(text.label) for text in self.texts)
         names = sum(sys.getsizeof(target.name) + sys.getsizeof(target.words + target.call) for target in self.targets)
-        chunks = sum(len(text.chunks) for text in self.texts)
-        size = _SENT_BYTES + literals + labels + names + pieces * _PIECE_BYTES + chunks * _CHUNK_BYTES
+        size = _SENT_BYTES + literals + labels + names + pieces * _PIECE_BYTES
         return size + len(self.texts) * _TEXT_BYTES + len(self.targets) * _TARGET_BYTES
 
 

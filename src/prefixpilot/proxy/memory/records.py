@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
-from prefixpilot.core import ContextBlock, Plan
+from prefixpilot.core import ContextBlock, Plan, PlannedBlock
 from prefixpilot.proxy.memory import reply
 from prefixpilot.proxy.memory.history import Chain
 from prefixpilot.proxy.memory.reply import Likeness, Reply, Said
@@ -18,13 +19,20 @@ from prefixpilot.proxy.settings import Mode
 
 MAX_REPLIES: Final = 4
 _TURN_BYTES: Final = 2048
+_HEADINGS_BYTES: Final = 2048
 _LABEL_BYTES: Final = 256
 _RECORDED_LABEL_BYTES: Final = 112
 """An entry of a dict: its strings are those of the turns."""
 _BLOCK_BYTES: Final = 384
 _SPAN_BYTES: Final = 192
+_HEADING: Final = re.compile(r"\n\[([^\[\]\n]{1,80})\]")
+"""A label at the beginning of a line. With the line break in the pattern it is found in a tenth of the time."""
+_HEADING_CHARS: Final = 82
 
 BlockKey = bytes
+
+NO_TEXT: Final = ContextBlock(id="")
+"""In the place of each block of a plan that is kept."""
 
 
 class Span(NamedTuple):
@@ -42,10 +50,17 @@ class LedgerKey:
     credential: str
     conversation: str
     mode: Mode
+    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone."""
+        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone. Made once."""
+        if self._digest is None:
+            object.__setattr__(self, "_digest", self._hashed())
+        assert self._digest is not None
+        return self._digest
+
+    def _hashed(self) -> bytes:
         hashed = hashlib.blake2b(digest_size=16)
         for part in (self.tenant, self.credential, self.conversation, self.mode):
             encoded = part.encode("utf-8", "surrogatepass")
@@ -78,6 +93,7 @@ class Turn:
         forgot_replies: it answered more often than is kept.
         last_sent: when it last stood in a prompt that the engine answered, in the ledger's count of such prompts.
         spans: the paragraph of each block of ``plan``, in its order; empty if that is not known.
+        names: digest of what stands behind the label of each, in parallel; empty if that is not known.
         dropped: earlier user messages whose turns did not fit the engine's window any more when this turn, the first
             that was kept of its branch, was sent.
         stem: identity of the turn that this one was made from when the window overflowed; ``None`` of all others.
@@ -99,7 +115,20 @@ class Turn:
     dropped: int = 0
     stem: bytes | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    names: tuple[bytes, ...] = ()
     _identity: bytes | None = None
+    _headings: tuple[str, ...] | None = None
+    _fixed_size: int = 0
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """:func:`headings_of` its text. O(bytes) once, or each time where they are many."""
+        if self._headings is not None:
+            return self._headings
+        found = headings_of(self.text)
+        if sum(map(sys.getsizeof, found)) + sys.getsizeof(found) <= _HEADINGS_BYTES:
+            self._headings = found
+        return found
 
     @property
     def identity(self) -> bytes:
@@ -129,8 +158,13 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks)."""
-        size = _TURN_BYTES + sys.getsizeof(self.text) + len(self.replies) * reply.MAX_BYTES
+        """Bytes held, its parent not counted: an upper estimate. Grows with the replies only. O(blocks) once."""
+        if not self._fixed_size:
+            self._fixed_size = self._size_without_replies()
+        return self._fixed_size + len(self.replies) * reply.MAX_BYTES
+
+    def _size_without_replies(self) -> int:
+        size = _TURN_BYTES + _HEADINGS_BYTES + sys.getsizeof(self.text)
         size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
             size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
@@ -151,9 +185,21 @@ class Turn:
         return Likeness.OTHER if found and not self.forgot_replies else Likeness.UNKNOWN
 
 
+def headings_of(text: str) -> tuple[str, ...]:
+    """What stands in brackets at the beginning of lines, one by one, with those that stand several times. O(bytes).
+
+    >>> headings_of("[Doc 1]\\nRome [2]\\n[3] Age")
+    ('Doc 1', '3')
+    """
+    first = _HEADING.match("\n" + text[:_HEADING_CHARS])
+    return (*(() if first is None else first.groups()), *_HEADING.findall(text))
+
+
 def without_texts(plan: Plan) -> Plan:
-    """The plan with the blocks' identities in the place of their texts: small, and still good to report and learn."""
-    blocks = (planned._replace(block=ContextBlock(id=planned.block_id)) for planned in plan.blocks)
+    """The plan without its texts; blocks are known by ``block_id``. Small, and still good to report and learn."""
+    blocks = [
+        PlannedBlock(b.block_id, NO_TEXT, b.position, b.label, b.location_annotation, b.tokens) for b in plan.blocks
+    ]
     return replace(plan, blocks=tuple(blocks))
 
 

@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.errors import InvariantError
+from prefixpilot.proxy.escaping import dumped
 from prefixpilot.proxy.memory.codec import KeptTurn, Piece, kept, read, replies_of
 from prefixpilot.proxy.memory.database import Database, StoreError
 from prefixpilot.proxy.memory.records import Turn
@@ -26,6 +28,7 @@ LOW_WATER: Final = 0.9
 """Share of the bound that is left when conversations had to go."""
 MAX_GONE: Final = 100_000
 _AT_A_TIME: Final = 16
+_NAMES_AT_A_TIME: Final = 64
 
 _TABLES: Final = """
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, used REAL NOT NULL);
@@ -121,10 +124,10 @@ class Store:
     def _pieces(self, pieces: str) -> Iterator[Piece]:
         for piece in json.loads(pieces):
             if isinstance(piece, str):
-                yield Piece(piece, shared=False)
+                yield Piece(piece)
             else:
                 found = self.database.read("SELECT text FROM texts WHERE id = ?", piece)
-                yield Piece(found[0][0].decode("utf-8", "surrogatepass"), shared=True)
+                yield Piece(found[0][0].decode("utf-8", "surrogatepass"))
 
     # -- write
 
@@ -166,26 +169,28 @@ class Store:
         for turn in path:
             number = known.get(turn.identity)
             parent = self._insert(conversation, turn, parent) if number is None else number
-        self.database.change(
-            "UPDATE turns SET replies = ?, sent = max(sent, ?) WHERE id = ?",
-            replies_of(change.turn),
-            change.turn.last_sent,
-            parent,
-        )
-        self._prune(conversation, path)
+        if path[-1].identity in known:
+            self.database.change(
+                "UPDATE turns SET replies = ?, sent = max(sent, ?) WHERE id = ?",
+                replies_of(change.turn),
+                change.turn.last_sent,
+                parent,
+            )
+        else:
+            self._prune(conversation, path)
 
     def _conversation(self, key: bytes, used: float) -> int:
         """The number of a conversation that is used now; one that had expired before begins anew."""
-        if self.database.ask("SELECT 1 FROM conversations WHERE key = ? AND used < ?", key, used - self._ttl):
+        found = self.database.ask("SELECT id, used FROM conversations WHERE key = ?", key)
+        if found and found[0][1] >= used - self._ttl:
+            number, before = found[0]
+            if before < used:
+                self.database.change("UPDATE conversations SET used = ? WHERE id = ?", used, number)
+            return int(number)
+        if found:
             self._erase([key])
-        self.database.change(
-            "INSERT INTO conversations (key, used) VALUES (?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET used = max(used, excluded.used)",
-            key,
-            used,
-        )
         self.database.change("DELETE FROM gone WHERE key = ?", key)
-        return int(self.database.ask("SELECT id FROM conversations WHERE key = ?", key)[0][0])
+        return self.database.change("INSERT INTO conversations (key, used) VALUES (?, ?)", key, used)
 
     def _known(self, conversation: int, turn: Turn) -> dict[bytes, int]:
         """The numbers of the turns of a branch that are kept. O(1) if they are all but the last, as nearly always."""
@@ -200,21 +205,36 @@ class Store:
 
     def _insert(self, conversation: int, turn: Turn, parent: int | None) -> int:
         row = kept(turn)
-        pieces = json.dumps([self._share(piece.text) if piece.shared else piece.text for piece in row.pieces])
+        number = self._share([piece for piece in row.pieces if piece.shared])
+        pieces = dumped([number[piece.name] if piece.shared else piece.text for piece in row.pieces])
         return self.database.change(
             "INSERT INTO turns (conversation, identity, parent, sent, data, replies, pieces)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(conversation, row.identity, parent, row.sent, row.data, row.replies, pieces),
         )
 
-    def _share(self, text: str) -> int:
-        encoded = text.encode("utf-8", "surrogatepass")
-        name = hashlib.blake2b(encoded, digest_size=32).digest()
-        found = self.database.ask("SELECT id FROM texts WHERE hash = ?", name)
-        if not found:
-            return self.database.change("INSERT INTO texts (hash, text, refs) VALUES (?, ?, 1)", name, encoded)
-        self.database.change("UPDATE texts SET refs = refs + 1 WHERE id = ?", found[0][0])
-        return int(found[0][0])
+    def _share(self, pieces: Sequence[Piece]) -> dict[bytes, int]:
+        """The number of each text, by name; those that are not kept yet are kept now."""
+        shown = Counter(piece.name for piece in pieces)
+        number = self._numbers(list(shown))
+        known = [(shown[name], at) for name, at in number.items()]
+        self.database.change_each("UPDATE texts SET refs = refs + ? WHERE id = ?", known)
+        new = {piece.name: piece.text for piece in pieces if piece.name not in number}
+        if new:
+            first = 1 + self.database.ask("SELECT coalesce(max(id), 0) FROM texts")[0][0]
+            number |= dict(zip(new, count(first)))
+            rows = ((number[name], name, _bytes(text), shown[name]) for name, text in new.items())
+            self.database.change_each("INSERT INTO texts (id, hash, text, refs) VALUES (?, ?, ?, ?)", rows)
+        return number
+
+    def _numbers(self, names: Sequence[bytes]) -> dict[bytes, int]:
+        """Of those texts that are kept."""
+        number: dict[bytes, int] = {}
+        for at in range(0, len(names), _NAMES_AT_A_TIME):
+            asked = names[at : at + _NAMES_AT_A_TIME]
+            marks = ", ".join("?" * len(asked))
+            number |= dict(self.database.ask(f"SELECT hash, id FROM texts WHERE hash IN ({marks})", *asked))
+        return number
 
     def _prune(self, conversation: int, path: Sequence[Turn]) -> None:
         """Forget the branches sent longest ago of a conversation that has too many turns."""
@@ -261,6 +281,10 @@ class Store:
             counted[piece] = counted.get(piece, 0) + 1
         if counted != dict(self.database.ask("SELECT id, refs FROM texts")):
             raise InvariantError("a text is miscounted")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _spread_sent(turns: Iterable[Turn]) -> None:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from prefixpilot.core import BlockId, Plan
-from prefixpilot.prompts.render import PARAGRAPH, render_block
+from prefixpilot.prompts.render import PARAGRAPH, paragraph_parts
 from prefixpilot.proxy.memory.records import Restoration, Span, Turn
 
 LOW_WATER: Final = 0.75
@@ -29,11 +29,13 @@ def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
     spans = []
     at = 0
     for planned in plan.blocks:
-        paragraph = render_block(planned, plan.templates)
-        if not text.startswith(paragraph, at):
-            return ()
-        spans.append(Span(at, at + len(paragraph)))
-        at += len(paragraph) + len(PARAGRAPH)
+        start = at
+        for part in paragraph_parts(planned, plan.templates):
+            if not text.startswith(part, at):
+                return ()
+            at += len(part)
+        spans.append(Span(start, at))
+        at += len(PARAGRAPH)
     return tuple(spans)
 
 
@@ -150,8 +152,11 @@ def _form(turn: Turn, expanded: Mapping[int, str], parent: Turn | None) -> Turn:
         record=replace(turn.record, turns=turns, labels=MappingProxyType(labels), opener=None),
         replies=turn.replies.copy(),
         dropped=0,
+        names=(),
         stem=turn.stem or turn.identity,
         _identity=None,
+        _headings=None,
+        _fixed_size=0,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -184,7 +185,7 @@ class StoreWriter:
 
     async def settled(self, bound_s: float) -> bool:
         """Wait until all that was saved before is committed. False if it failed, or took longer than that."""
-        return await _within(asyncio.wrap_future(self._last), bound_s)
+        return await _within(self._last, bound_s)
 
     def flush(self, bound_s: float) -> bool:
         """The same for threads that may wait."""
@@ -289,12 +290,28 @@ class StoreWriter:
         self._healthy = False
 
 
-async def _within(done: asyncio.Future[bool], bound_s: float) -> bool:
+async def _within(done: Future[bool], bound_s: float) -> bool:
+    """What ``done`` comes to; false if that takes longer. With less around it than ``asyncio.wrap_future`` has: each
+    turn of each conversation waits here."""
+    if done.done():
+        return done.result()
+    loop = asyncio.get_running_loop()
+    known: asyncio.Future[bool] = loop.create_future()
+
+    def know(value: bool) -> None:
+        if not known.done():
+            known.set_result(value)
+
+    def tell(finished: Future[bool]) -> None:
+        with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
+            loop.call_soon_threadsafe(know, finished.result())
+
+    done.add_done_callback(tell)
+    bound = loop.call_later(bound_s, know, False)
     try:
-        async with asyncio.timeout(bound_s):
-            return await asyncio.shield(done)
-    except TimeoutError:
-        return False
+        return await known
+    finally:
+        bound.cancel()
 
 
 def _resolved(value: bool) -> Future[bool]:

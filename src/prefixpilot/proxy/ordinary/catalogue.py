@@ -16,6 +16,7 @@ from prefixpilot.apis.base import Message, Prompt, Role, Segment, ToolCall
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.dedup.runs import ChunkIndex, Run
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
+from prefixpilot.proxy.ordinary.chunk_memo import ChunkMemo
 from prefixpilot.proxy.ordinary.names import MAX_NAME, Pages, is_label, openings
 
 MAX_PLACES: Final = 4
@@ -87,8 +88,9 @@ class Catalogue:
     """Grows along a prompt, in the order in which the model reads it. O(1), but for chunks, and for names, which are
     looked for in all that stands above."""
 
-    def __init__(self, calls: Mapping[str, ToolCall]) -> None:
+    def __init__(self, calls: Mapping[str, ToolCall], memo: ChunkMemo) -> None:
         self._calls = calls
+        self._memo = memo
         self._pages = Pages()
         self._standing: dict[bytes, list[Standing]] = {}
         self._labelled: set[tuple[str, bytes]] = set()
@@ -100,9 +102,9 @@ class Catalogue:
         self._sources: list[Standing] = []
 
     @classmethod
-    def of(cls, prompt: Prompt) -> Catalogue:
-        """An empty one, that knows the prompt's calls."""
-        return cls({call.call_id: call for message in prompt.messages for call in message.calls})
+    def of(cls, prompt: Prompt, memo: ChunkMemo) -> Catalogue:
+        """An empty one, that knows the prompt's calls. ``memo``: of all prompts."""
+        return cls({call.call_id: call for message in prompt.messages for call in message.calls}, memo)
 
     # -- what has been read
 
@@ -137,8 +139,7 @@ class Catalogue:
             places.append(standing)
         if text.label is not None:
             self._labelled.add((text.label, text.digest))
-        if text.chunks:
-            self._chunks.add(text.chunks)
+        if text.chunked:
             self._sources.append(standing)
 
     def add_result(self, segment: Segment, digest: bytes, *, full: bool) -> None:
@@ -196,9 +197,13 @@ class Catalogue:
         names = (name for place in places for name in self._names(place, reader))
         return next((name for name in names if self._means(name, standing.digest)), None)
 
-    def runs(self, text: NamedText, at_least: int) -> list[tuple[Run, Standing]]:
-        """The parts of a text that stand in others, and those others."""
-        return [(run, self._sources[run.source]) for run in self._chunks.runs(text.chunks, at_least)]
+    def runs(self, text: NamedText, segment: Segment, at_least: int) -> list[tuple[Run, Standing]]:
+        """The parts of a text of ``segment`` that stand in others, and those others. Texts are cut only now: of most
+        prompts nobody asks this. O(characters above) once."""
+        for standing in self._sources[len(self._chunks) :]:
+            self._chunks.add(self._memo.chunks(standing.text, standing.segment))
+        found = self._chunks.runs(self._memo.chunks(text, segment), at_least)
+        return [(run, self._sources[run.source]) for run in found]
 
     def holds(self, targets: Iterable[Target]) -> bool:
         """Whether what these annotations point to stands in full so far, and their words mean nothing else.

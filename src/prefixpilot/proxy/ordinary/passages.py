@@ -110,7 +110,7 @@ class Passage:
         else:
             self._treat_regions(regions, segment, index)
         if self._slots:
-            whole = replace(whole, full=False, chunks=())
+            whole = replace(whole, full=False, chunked=False)
         self.desk.catalogue.add_result(segment, whole.digest, full=whole.full)
         self._add(whole, segment)
 
@@ -141,7 +141,7 @@ class Passage:
     def _treat_unit(self, unit: Unit, text: NamedText, region: Region, segment: Segment) -> Replaced | None:
         replaced = self.desk.unit(unit, text, region, segment)
         if replaced is not None:
-            text = replace(text, full=False, chunks=())
+            text = replace(text, full=False, chunked=False)
             self._targets += replaced.targets
             self._saved += replaced.saved
             self._repeats += len(replaced.targets)

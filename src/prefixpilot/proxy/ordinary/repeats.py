@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, repeat_annotation, run_annotation
 from prefixpilot.apis.base import Segment
-from prefixpilot.dedup.chunking import chunks, text_digest
+from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.dedup.fences import clear_of, cuts, fences, may_have_fences
 from prefixpilot.dedup.runs import ends_of_run
 from prefixpilot.formats.base import Literals, Region, Repeats, Unit, written
@@ -74,16 +74,15 @@ class Desk:
         plain = region.literal == "text" and region.repeats in ("safe", "keep-label")
         raw = text_digest(body)
         digest = raw if unit.text == body else text_digest(unit.text)
-        parts = chunks(body) if plain and self._chunked(body) else ()
-        return NamedText(index, unit.span, unit.body, digest, raw, True, unit.label, chunks=parts)
+        chunked = plain and self._chunked(body)
+        return NamedText(index, unit.span, unit.body, digest, raw, True, unit.label, chunked=chunked)
 
     def result_text(self, segment: Segment, index: int) -> NamedText:
         """What is kept of a tool result as a whole."""
         digest = text_digest(segment.text)
-        plain = self.settings.partial == "all" and is_plain(segment.text) and self._chunked(segment.text)
-        parts = chunks(segment.text) if plain else ()
+        chunked = self.settings.partial == "all" and is_plain(segment.text) and self._chunked(segment.text)
         whole = Span(0, len(segment.text))
-        return NamedText(index, whole, whole, digest, digest, True, None, True, parts)
+        return NamedText(index, whole, whole, digest, digest, True, None, True, chunked)
 
     def _chunked(self, body: str) -> bool:
         return self.settings.partial != "off" and len(body) >= self._least
@@ -107,7 +106,7 @@ class Desk:
                 return None
             return self._repeat(text.body, text, standing, segment, "text")
         parts = self.partial and self.settings.partial == "all" and not structured
-        if parts and text.chunks and not self.catalogue.made(segment):
+        if parts and text.chunked and not self.catalogue.made(segment):
             return self._runs(text.body, text, segment)
         return None
 
@@ -118,7 +117,7 @@ class Desk:
         standing = self.catalogue.find(text.digest)
         if standing is not None:
             return self._repeat(unit.span, text, standing, segment, region.literal, region.repeats)
-        return self._runs(unit.span, text, segment) if self.partial and text.chunks else None
+        return self._runs(unit.span, text, segment) if self.partial and text.chunked else None
 
     def _guarded(self, text: NamedText, region: Region, segment: Segment) -> bool:
         if segment.role != "tool":
@@ -151,7 +150,7 @@ class Desk:
         pieces: list[Piece] = []
         targets = []
         saved, at, fenced = 0, span.start, self._fences(segment)
-        for run, standing in self.catalogue.runs(text, self._least):
+        for run, standing in self.catalogue.runs(text, segment, self._least):
             part = Span(text.body.start + run.start, text.body.start + run.end)
             edited = text.label is not None and text.label == standing.label
             name = self.catalogue.name(standing, segment.role) if clear_of(part, fenced) and not edited else None

@@ -134,6 +134,7 @@ class OrdinaryTreat:
         gone, _ = self.forms
         for ordinary in self._ordinaries.values():
             ordinary.ledger.clear()
+            ordinary.memo.clear()
         return gone
 
 

@@ -32,6 +32,7 @@ from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sende
 from prefixpilot.proxy.ordinary.arrange import Orders, Route, request
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
+from prefixpilot.proxy.ordinary.chunk_memo import ChunkMemo
 from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
 from prefixpilot.proxy.ordinary.repeats import Desk
 from prefixpilot.proxy.ordinary.scope import Before
@@ -139,6 +140,7 @@ class Ordinary:
         self.recognise = recognise
         self.count = count_tokens
         self.templates = templates
+        self.memo = ChunkMemo()
 
     def treat(self, asked: Asked, recognise: Recognise | None = None) -> Decision:
         """What to send. O(characters), and a plan for each region that may be ordered.
@@ -165,7 +167,7 @@ class _Walk:
         self._prompt = asked.prompt
         self._first_new = asked.prompt.first_new
         self._links = Links.of(asked.prompt)
-        self._catalogue = Catalogue.of(asked.prompt)
+        self._catalogue = Catalogue.of(asked.prompt, ordinary.memo)
         self._sender = Sender(asked.who, self._links.system)
         self._tenant = text_digest(asked.tenant)
         self._forms: dict[Pointer, Form] = {}
