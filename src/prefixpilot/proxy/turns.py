@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from prefixpilot.annotations import DEFAULT_TEMPLATES
+from prefixpilot.annotations import DEFAULT_TEMPLATES, free_number
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
@@ -193,13 +193,30 @@ def labels_of_sent(asked: BlocksRequest, labels: Mapping[BlockKey, str]) -> tupl
 
 
 def told_apart(record: ConversationRecord, asked: BlocksRequest, past: Past) -> ConversationRecord:
-    """The record without the blocks whose label stands as a heading more than once above, because a text or the client
-    itself has written it: a reference would name two places. O(bytes of the history); O(1) in a first turn."""
+    """The record without the blocks whose label stands as a heading more than once, above or in a block that comes now,
+    because a text or the client itself has written it: a reference would name two places. O(bytes of the prompt);
+    O(1) in a first turn."""
     if not record.labels:
         return record
-    texts = [*past.restored.texts.values(), *(segment.text for segment in asked.prompt.segments())]
-    headings = Counter(heading for text in texts for heading in _HEADING.findall(text))
+    blocks = (block.text for block in asked.blocks if block.text)
+    headings = Counter(_headings([*past.restored.texts.values(), *_own_texts(asked), *blocks]))
     return replace(record, labels={block: label for block, label in record.labels.items() if headings[label] < 2})
+
+
+def counted_on(record: ConversationRecord, asked: BlocksRequest) -> ConversationRecord:
+    """The record, counted on from a number none of whose labels stands as a heading in what the client wrote itself.
+    O(bytes of the client's own text)."""
+    headings = (f"[{heading}]" for heading in _headings(_own_texts(asked)))
+    first = free_number(record.next_number, len(asked.blocks), headings)
+    return record if first == record.next_number else replace(record, next_number=first)
+
+
+def _own_texts(asked: BlocksRequest) -> Iterator[str]:
+    return (segment.text for segment in asked.prompt.segments())
+
+
+def _headings(texts: Iterable[str]) -> Iterator[str]:
+    return (heading for text in texts if "[" in text for heading in _HEADING.findall(text))
 
 
 def turn_of(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
-from prefixpilot.formats.base import Region
+from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.ordinary.series import is_series
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
@@ -88,7 +88,7 @@ def arrange(
     asked = request(texts, planned)
     plan = orders.propose(asked)
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
-    note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
+    note = "" if region.ranked else _ranking(region, text, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
     if note and cost >= _saved_by_move(plan, asked, orders):
         return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
@@ -109,16 +109,22 @@ def request(texts: Sequence[str], route: Route) -> Request:
     return Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope, constraints=route.constraints)
 
 
-def _ranking(region: Region, order: Sequence[int], most: int, templates: Templates) -> str:
+def _ranking(region: Region, text: str, order: Sequence[int], most: int, templates: Templates) -> str:
     """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart."""
     labels = [unit.label for unit in region.units]
     named = [label for label in labels if label]
     if not most or len(named) < len(labels) or len(set(named)) < len(labels):
         return ""
     top = range(min(most, len(order)))
-    if all(order[place] == place for place in top):
+    if all(order[place] == place for place in top) or any(_is_forged(region.units[i], text) for i in top):
         return ""
     return ranking_annotation([named[i] for i in top], templates, rest=len(order) > most)
+
+
+def _is_forged(unit: Unit, text: str) -> bool:
+    """Whether all that stands in a unit before its body, label included, stands elsewhere in the string too."""
+    head = _cut(text, Span(unit.span.start, unit.body.start)).strip()
+    return bool(head) and text.count(head) > 1
 
 
 def _joint(region: Region, text: str) -> str:
