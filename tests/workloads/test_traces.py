@@ -15,6 +15,7 @@ from prefixpilot.workloads import read_workload
 HEADER = {"trace": "tiny", "tokens": [10, 20, 30]}
 R0 = {"request_id": "r0", "session_id": "s", "turn": 0, "blocks": [2, 0]}
 R1 = {"request_id": "r1", "session_id": "s", "turn": 1, "blocks": [1]}
+LINE = b'{"trace": "t", "tokens": []}\n'
 
 
 def write(path: Path, *lines: Any) -> Path:
