@@ -90,7 +90,7 @@ def arrange(
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
     note = "" if region.ranked else _ranking(region, text, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
-    if note and cost >= _saved_by_move(plan, asked, orders):
+    if note is None or (note and cost >= _saved_by_move(plan, asked, orders)):
         return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
     return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
 
@@ -109,15 +109,20 @@ def request(texts: Sequence[str], route: Route) -> Request:
     return Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope, constraints=route.constraints)
 
 
-def _ranking(region: Region, text: str, order: Sequence[int], most: int, templates: Templates) -> str:
-    """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart."""
+def _ranking(region: Region, text: str, order: Sequence[int], most: int, templates: Templates) -> str | None:
+    """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart.
+
+    ``None``: a document has forged one of the labels, so that nothing that moves could be told.
+    """
     labels = [unit.label for unit in region.units]
     named = [label for label in labels if label]
     if not most or len(named) < len(labels) or len(set(named)) < len(labels):
         return ""
     top = range(min(most, len(order)))
-    if all(order[place] == place for place in top) or any(_is_forged(region.units[i], text) for i in top):
+    if all(order[place] == place for place in top):
         return ""
+    if any(_is_forged(region.units[i], text) for i in top):
+        return None
     return ranking_annotation([named[i] for i in top], templates, rest=len(order) > most)
 
 
