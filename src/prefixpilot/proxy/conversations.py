@@ -119,6 +119,7 @@ class Conversations:
         if self._writer is not None:
             self._metrics.stored_conversations.set(len(self._writer))
             self._metrics.stored_bytes.set(self._writer.size)
+            self._metrics.store_healthy.set(self._writer.healthy)
 
     @property
     def healthy(self) -> bool:

@@ -383,9 +383,7 @@ def test_a_document_with_the_label_of_its_older_edition_is_new_text() -> None:
     assert Proxy().send(body) == body
 
 
-@pytest.mark.parametrize(
-    ("mark", "says"), [('<document index="1">', "the text that begins"), ('<document id="7">', "")]
-)
+@pytest.mark.parametrize(("mark", "found"), [('<document index="1">', True), ('<document id="7">', False)])
 def test_a_number_that_counts_documents_is_no_label(mark: str, found: bool) -> None:
     """The first document of the next turn is no later edition of the first one of this; that of an id is."""
     long = words("L", 400)
