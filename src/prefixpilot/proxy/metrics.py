@@ -132,7 +132,7 @@ class Metrics:
             registry=r,
         )
         self.store_healthy = Gauge(
-            "prefixpilot_store_healthy", "1 if what is recorded of conversations is kept on disk, else 0", registry=r
+            "prefixpilot_store_healthy", "1 if conversations are kept as the settings say, else 0", registry=r
         )
         self.ledger_bytes = Gauge("prefixpilot_ledger_bytes", "Of conversations in memory, estimated", registry=r)
         self.stored_conversations = Gauge("prefixpilot_stored_conversations", "Conversations on disk", registry=r)

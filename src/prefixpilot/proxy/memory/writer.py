@@ -305,7 +305,6 @@ class StoreWriter:
                 self._store.database.check()
             except StoreError as error:
                 log.error("the files of conversations are opened anew: %s", error)
-                self._healthy = False
             else:
                 return False
             self._close_in_reader()
