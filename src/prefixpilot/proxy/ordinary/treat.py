@@ -32,6 +32,7 @@ from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sende
 from prefixpilot.proxy.ordinary.arrange import Orders, Route, request
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
+from prefixpilot.proxy.ordinary.notes import Note, of_history
 from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
 from prefixpilot.proxy.ordinary.repeats import Desk
 from prefixpilot.proxy.ordinary.scope import Before
@@ -55,6 +56,7 @@ class Asked:
         max_displacement: how far a unit may stand from its place; ``None`` for no bound.
         own: it has demands of its own, which a form that another sender was given need not meet: only those of the
             same ``who`` are sent again.
+        explain: notes are made of what stays as it is, too.
         endings: words that stand behind strings, by pointer: no part of what is remembered of a message here.
     """
 
@@ -68,6 +70,7 @@ class Asked:
     max_displacement: int | None = None
     own: bool = False
     fresh: bool = True
+    explain: bool = False
     endings: Mapping[Pointer, str] = field(default_factory=dict)
 
 
@@ -92,6 +95,7 @@ class Decision:
         saved: estimated tokens that the new annotations save, net.
         recalled: earlier messages, and regions of system text, that were given the form in which they had been sent,
             other than the client's.
+        notes: what was found where, and why it stays; of the history only if that was asked for.
         replaces: its records take the place of the sender's earlier ones. Not if repeats are off here: then turns that
             want them find theirs again.
     """
@@ -106,6 +110,13 @@ class Decision:
     recalled: int = 0
     orders: dict[Pointer, tuple[int, ...]] = field(default_factory=dict)
     replaces: bool = True
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def predicted(self) -> int | None:
+        """Tokens of documents that the engine is predicted to have cached; ``None`` if nothing was planned."""
+        known = [plan.predicted_cached_tokens for plan in self.plans if plan.predicted_cached_tokens is not None]
+        return sum(known) if known else None
 
     def edits(self, prompt: Prompt) -> list[Edit]:
         """The edits of the body. O(length of the changed strings)."""
@@ -177,6 +188,7 @@ class _Walk:
         self._passages = 0
         self._recalled = 0
         self._answered = False
+        self._notes: list[Note] = []
         self._before = Before(self._arrays())
 
     def run(self) -> Decision:
@@ -199,6 +211,7 @@ class _Walk:
             self._recalled,
             self._orders,
             self._asked.dedupe,
+            (*self._notes, *(note for treated in self._treated for note in treated.notes)),
         )
 
     def _arrays(self) -> Mapping[str, Any]:
@@ -246,6 +259,10 @@ class _Walk:
             self._catalogue.add_sent(sent, message.segments, self._passages)
         else:
             sent = self._new(message)
+            self._records.append(Record(key, sent))
+            return sent.forms
+        if self._asked.explain:
+            self._notes += of_history(message.segments, [self._regions(segment) for segment in message.segments])
         self._records.append(Record(key, sent))
         return sent.forms
 
@@ -297,6 +314,7 @@ class _Walk:
         sent = self._recall(key)
         if sent is not None:
             self._recalled += sent.forms[0] != UNCHANGED
+            self._notes += of_history([segment], [[region]])
             self._catalogue.add_sent(sent, (part,), self._passages)
         else:
 
