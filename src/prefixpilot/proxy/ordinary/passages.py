@@ -67,6 +67,13 @@ def as_sent(segments: Sequence[Segment], recognise: Recognise, desk: Desk) -> Se
     return Sent((UNCHANGED,) * len(segments), tuple(texts))
 
 
+def sent_of(treated: Sequence[Treated]) -> Sent:
+    """What is remembered of the strings of a passage."""
+    texts: tuple[NamedText, ...] = tuple(text for each in treated for text in each.texts)
+    targets = tuple(target for each in treated for target in each.targets)
+    return Sent(tuple(each.form for each in treated), texts, targets)
+
+
 @dataclass(slots=True)
 class Passage:
     """Treats the strings of a passage one after the other. What stands in full goes into the catalogue at once."""

@@ -13,11 +13,12 @@ from prefixpilot.pieces import UNCHANGED, Form, composed
 from prefixpilot.proxy.call import Options, RefusedError
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.forms import FormsLedger
+from prefixpilot.proxy.ordinary.decision import Asked, Decision
 from prefixpilot.proxy.ordinary.notes import Note, not_proved
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.ordinary.told import Times
-from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
+from prefixpilot.proxy.ordinary.treat import Ordinary
 from prefixpilot.proxy.preface import Preface, Prefaced, who
 from prefixpilot.proxy.report import TreatmentReport
 from prefixpilot.proxy.settings import Mode
