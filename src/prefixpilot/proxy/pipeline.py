@@ -123,6 +123,7 @@ class Pipeline:
         """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
         try:
             options = read_options(call, self._settings.mode, self._new_id)
+            options = options.within(self._settings.max_displacement)
             if options.conversation is None and not may_carry_blocks(call, FIELD):
                 return self._without_blocks(call, options)
             read = self.attempt("parse", lambda: self._reader.request(call, options))
