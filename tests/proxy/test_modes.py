@@ -199,7 +199,8 @@ def test_without_dedupe_earlier_blocks_stand_in_full_again(proxy: RunningProxy, 
         reply = post_chat(proxy.url, chat(history[:1], TEXTS[:2]), **named).json()["choices"][0]["message"]
         history[1] = reply
         post_chat(proxy.url, chat(history, TEXTS[:2]), **named)
-        messages = engine.requests[-1].json()["messages"]
+        chats = [request for request in engine.requests if request.path.endswith("/chat/completions")]
+        messages = chats[-1].json()["messages"]
         assert all(text in messages[0]["content"] for text in TEXTS[:2])
         assert [text in messages[-1]["content"] for text in TEXTS[:2]] == [in_full] * 2
 
