@@ -1,12 +1,14 @@
 # The only commands you need. `make` alone lists them.
 #   PYTHON=python3.13 make install    another interpreter (3.11 or newer) for .venv
 #   make serve ARGS="--port 9000"     more options for the command
+#   make cov WORKERS=1                tests one by one (default: a worker per core)
 #   make bench-ordering TRACES=DIR PEER=PYTHON    on real traces, beside the peer
 
 PYTHON ?= python3
 ARGS   ?=
 TRACES ?=
 PEER   ?=
+WORKERS ?= auto
 BIN    := .venv/bin
 RUN    := $(BIN)/python -m
 
@@ -66,8 +68,8 @@ imports: install ## import-linter: floors and rooms
 unit: install ## pytest; ARGS="tests/cli -k serve" picks
 	$(RUN) pytest $(ARGS)
 
-cov: install ## pytest with branch coverage
-	$(RUN) pytest --cov --cov-report=term $(ARGS)
+cov: install ## pytest with branch coverage, on all cores
+	$(RUN) pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
 
 compiled: $(COMPILED)/installed ## the wheel with its inner modules compiled, in build/compiled (needs a C compiler)
 

@@ -39,7 +39,7 @@ class ConversationRecord:
         return ConversationRecord(
             turns=self.turns + 1,
             labels=MappingProxyType(labels),
-            next_number=self.next_number + len(in_full),
+            next_number=max(self.next_number, plan.first_number) + len(in_full),
             opener=self.opener or plan.request_id,
         )
 

@@ -182,6 +182,8 @@ class Plan:
         gain: tokens that ordering these blocks is predicted to save beyond the given order, less its annotation;
             whether or not it was done. Known with ``PilotConfig.gate`` only, and for single first turns.
         templates: the wording that the annotations are in, and that rendering uses.
+        first_number: what its counted labels begin with: higher than the conversation has come to where a document has
+            such a label in its own text.
     """
 
     request_id: RequestId
@@ -196,6 +198,7 @@ class Plan:
     templates: Templates = field(default=DEFAULT_TEMPLATES, repr=False)
     annotation_tokens: int = 0
     gain: int | None = None
+    first_number: int = 1
 
     @property
     def net_cached_tokens(self) -> int | None:

@@ -139,3 +139,14 @@ def test_a_summary_survives_any_terminal(tmp_path: Path) -> None:
     with (tmp_path / "terminal").open("w", encoding="ascii") as stream:
         print_summary("caf\u00e9 \udcff", stream)
     assert (tmp_path / "terminal").read_text() == "caf\\xe9 \\udcff\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"), [(["--enginee", "x"], "did you mean --engine?"), (["--prot=1"], "--port"), (["--zzzz"], "")]
+)
+def test_a_flag_that_is_nearly_one_is_told(flags: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *flags])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and hint in said and said.count("\n") == 1
+    assert ("did you mean" in said) == bool(hint)

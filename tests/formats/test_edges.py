@@ -333,3 +333,20 @@ def test_a_unit_has_a_bound() -> None:
         texts, _ = corpus.request(3, in_order=False)
         assert store.joints("f", texts, True) == ()
         store.observe("f", texts, True)
+
+
+def test_a_small_corpus_is_known_soon() -> None:
+    """40 documents, 4 or 5 at a time: most of those of a request may move before the 100th."""
+    rng = random.Random(4)
+    store = EdgeStore()
+    shares = []
+    for _ in range(100):
+        chosen: list[int] = []
+        while len(chosen) < rng.choice((4, 5)):
+            (document,) = rng.choices(range(40), [1 / (1 + i) for i in range(40)])
+            chosen += [document] if document not in chosen else []
+        texts = ["The frame of the application.", *(long(f"document {i} ") for i in chosen)]
+        shares.append(max(0, len(store.joints("f", texts, False)) - 1) / len(chosen))
+        store.observe("f", texts, False)
+    assert sum(shares[25:50]) / 25 > 0.2
+    assert sum(shares[50:]) / 50 > 0.6

@@ -241,6 +241,21 @@ def test_numbers_tell_the_order_if_they_count_up(unit: str, numbers: tuple[int, 
     assert region.ranked == ranked
 
 
+@pytest.mark.parametrize(
+    ("head", "label"),
+    [
+        ('<document index="1">', None),
+        ("<document index='1' rank='2'>", None),
+        ('<document index="1">\n<source>soil.md</source>', "soil.md"),
+        ('<document id="7">', 'id="7"'),
+        ('<document index="1" name="soil.md">', 'index="1" name="soil.md"'),
+    ],
+)
+def test_a_number_that_only_counts_is_no_label(head: str, label: str | None) -> None:
+    (region,) = found(f"{head}\n<document_content>\n{FIRST[0].body}\n</document_content>\n</document>\n")
+    assert [unit.label for unit in region.units] == [label]
+
+
 def test_names_do_not_tell_the_order_and_falling_scores_do() -> None:
     ranked = {writer.name: the_region(writer, writer.write(FIRST)).ranked for writer in WRITERS}
     assert (ranked["tagged"], ranked["headed_blocks"], ranked["graphrag_local"]) == (False, False, False)

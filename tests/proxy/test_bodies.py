@@ -61,11 +61,11 @@ def test_other_codings_of_text_are_refused_if_they_hold_the_key(coding: str) -> 
     [
         (b"zstd", b"\x28\xb5\x2f\xfd"),
         (b"br", b"?"),
-        (b"gzip, gzip", gzip.compress(gzip.compress(b"{}"))),
+        (b"gzip, gzip", gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0)),
         (b"gzip", HEAD + BLOCKS + b"}"),
-        (b"gzip", gzip.compress(HEAD + BLOCKS + b"}")[:-9]),
+        (b"gzip", gzip.compress(HEAD + BLOCKS + b"}", mtime=0)[:-9]),
         (b"deflate", zlib.compress(b" " * (70 << 20))),
-        (b"gzip", gzip.compress(b'{"x":NaN}')),
+        (b"gzip", gzip.compress(b'{"x":NaN}', mtime=0)),
     ],
 )
 def test_what_we_cannot_unfold_is_refused(name: bytes, body: bytes) -> None:

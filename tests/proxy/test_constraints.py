@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.proxy.support import Desk, chat, post_chat, user
 
-from prefixpilot.proxy import RunningProxy
-from prefixpilot.proxy.call import Call, RefusedError
+from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
+from prefixpilot.proxy.call import Call, RefusedError, read_options
 from prefixpilot.workloads import read_workload
 
 Q = [user("Q?")]
@@ -107,3 +107,14 @@ def test_batch_lines_carry_them_too(tmp_path: Any) -> None:
     path = tmp_path / "batch.jsonl"
     path.write_text(json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": body}))
     assert read_workload(path).requests[0].request.constraints.first == 1
+
+
+def test_a_header_can_only_tighten_the_bound_of_the_proxy() -> None:
+    body = json.dumps(chat(Q, ["A"])).encode()
+    options = read_options(Call([(b"x-prefixpilot-max-displacement", b"5")], body), "on", lambda: "r")
+    assert [options.within(bound).max_displacement for bound in (None, 9, 5, 2)] == [5, 5, 5, 2]
+    assert read_options(Call([], body), "on", lambda: "r").within(2).max_displacement is None
+    with serve_in_thread(ProxySettings("http://127.0.0.1:9", port=0, max_displacement=1)) as running:
+        pins = json.dumps(chat(Q, told("A", "B", "C", C="first"))).encode()
+        with pytest.raises(RefusedError):
+            running.app.pipeline.prepare(Call([(b"x-prefixpilot-max-displacement", b"5")], pins))

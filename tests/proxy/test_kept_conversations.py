@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -199,6 +200,68 @@ def test_a_full_disk_is_told_and_the_service_goes_on(engine: SimulatedEngine, tm
     with proxy(engine, tmp_path) as running:  # all turns of the branch came onto the disk with the one that could
         post_chat(running.url, chat([*third, assistant(), user("Fourth?"), assistant(), user("Fifth?")]), **WHO)
         assert sent(engine)[: len(prompt)] == prompt
+
+
+def remove(state: Path) -> None:
+    """The directory goes, and cannot be made again."""
+    shutil.rmtree(state)
+    state.write_text("in the way")
+
+
+def replace_file(state: Path) -> None:
+    """By one that cannot be opened. SQLite's log goes too: it would put all that it holds into any file."""
+    for name in ("-shm", "-wal", ""):
+        (state / f"conversations.db{name}").unlink()
+    (state / "conversations.db").write_bytes(b"not a database" * 1000)
+
+
+def remove_log(state: Path) -> None:
+    """What SQLite has not yet written into the file goes; the directory cannot be opened again."""
+    (state / "conversations.db-wal").unlink()
+    (state / "conversations.db").unlink()
+    (state / "conversations.db").mkdir()
+
+
+@pytest.mark.parametrize("break_it", [remove, replace_file, remove_log])
+def test_files_that_go_are_noticed_told_and_made_anew(
+    engine: SimulatedEngine, tmp_path: Path, break_it: Callable[[Path], None]
+) -> None:
+    state = tmp_path / "state"
+    messages: Messages = []
+
+    def ask(url: str) -> Any:
+        messages.append(user(f"Question {len(messages)}?"))
+        answer = post_chat(url, chat(messages, DOCUMENTS[:2]), **WHO)
+        assert answer.status == 200
+        messages.append(reply(answer))
+        return plan(answer)
+
+    def degraded(url: str) -> bool:
+        ready = fetch(url, "GET", "/readyz")
+        assert ready.status == 200
+        kept = metric(fetch(url, "GET", "/metrics").body.decode(), "prefixpilot_store_healthy")
+        return bool(ready.json()["degraded"]) and kept == 0
+
+    with proxy(engine, state) as running:
+        assert ask(running.url)["recorded"] is True
+        break_it(state)
+        until(lambda: degraded(running.url))
+        assert (told := ask(running.url))["recorded"] is False
+        assert told["restored"] == 1, "the service goes on from memory"
+        shutil.rmtree(state) if state.is_dir() else state.unlink()
+        until(lambda: not degraded(running.url))
+        assert ask(running.url)["recorded"] is True
+        whole = sent(engine)
+    with proxy(engine, state) as again:
+        assert ask(again.url)["restored"] == 3, "what had been told only in memory came with its child"
+        assert sent(engine)[: len(whole)] == whole
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_directory_that_cannot_be_used_ends_the_start(engine: SimulatedEngine, tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from prefixpilot.formats.catalogue import RECOGNISERS
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.control.controller import ControlSettings
+from prefixpilot.proxy.explain import explained as answer_of
 from prefixpilot.testing import SimulatedEngine
+from prefixpilot.testing.faults import Respond
 
 from .support import Desk, chat, fetch, metric, post_chat, user
 
@@ -62,6 +65,74 @@ def test_explain_shows_what_an_ordinary_request_would_get(proxy: RunningProxy) -
     answer = post_chat(proxy.url, plain(MEMORIES[::-1]), X_PrefixPilot_Mode="explain").json()
     assert answer["changed"] and answer["plan"]["moved"] == 1
     assert answer["body"]["messages"] == plain(MEMORIES)["messages"]
+
+
+def explained(desk: Desk, body: dict[str, Any], **asked: Any) -> list[dict[str, Any]]:
+    """What mode explain tells of the formats of a body."""
+    sent = desk.ask(body, mode="explain", reply=None, **asked)
+    told: list[dict[str, Any]] = json.loads(answer_of(sent.forward))["formats"]
+    return told
+
+
+def test_explain_says_which_format_stands_where_and_that_it_moved() -> None:
+    desk = Desk()
+    desk.ask(plain(MEMORIES))
+    (note,) = explained(desk, plain(MEMORIES[::-1]))
+    expected = {"pointer": ["messages", 0, "content"], "role": "system", "units": len(MEMORIES)}
+    assert note == {**note, **expected, "moved": True, "replaced": 0, "why": ""}
+    assert note["format"] in {recogniser.name for recogniser in RECOGNISERS}
+
+
+LONG = [f"{word} " * 80 for word in ("rye", "oat", "wheat", "spelt")]
+
+
+def sources(texts: list[str], tag: str = '<source id="{}">{}</source>') -> str:
+    return "<context>\n" + "\n".join(tag.format(n, text) for n, text in enumerate(texts, 1)) + "\n</context>"
+
+
+@pytest.mark.parametrize(
+    ("messages", "format", "why"),
+    [
+        ([user(sources(LONG))], "open_webui_rag", "no gain"),
+        ([user(sources(["a", "b"]))], "open_webui_rag", "below the threshold"),
+        ([user(sources(LONG[:1]))], "open_webui_rag", "one unit alone"),
+        ([user(sources(LONG, "<page index={}>{}</page>"))], "", ""),
+        ([user(sources(LONG)), {"role": "assistant", "content": "ok"}, user("?")], "open_webui_rag", "history"),
+        ([user("<context>\n" + f'<source id="1">{LONG[0]}')], "open_webui_rag", "edges not proved"),
+        (
+            [user("\n\n".join(f"Title: mail {n}\nDate: 2026-01-0{n}\n{text}" for n, text in enumerate(LONG, 1)))],
+            "headed_blocks",
+            "edges not proved",
+        ),
+    ],
+)
+def test_explain_says_why_something_stays(messages: list[dict[str, Any]], format: str, why: str) -> None:
+    told = explained(Desk(), {"model": "m", "messages": messages})
+    of_it = [note for note in told if note["format"] == format]
+    assert len(of_it) == bool(format)
+    assert all(note["why"].startswith(why) and not note["moved"] for note in of_it)
+
+
+def test_an_ordinary_request_is_told_what_is_predicted_to_be_cached() -> None:
+    desk = Desk()
+    desk.ask(plain(MEMORIES))
+    sent = desk.ask(plain(MEMORIES[::-1]))
+    assert sent.plan["predicted_cached_tokens"] > 0
+
+
+@pytest.mark.parametrize("status", [302, 400, 500])
+def test_a_turn_that_the_engine_refused_is_not_called_recorded(status: int) -> None:
+    def recorded(url: str) -> Any:
+        answer = post_chat(url, chat([user("Q?")], TEXTS), X_PrefixPilot_Conversation="refused")
+        return json.loads(answer.header("X-PrefixPilot-Plan") or "")["recorded"]
+
+    with SimulatedEngine() as engine, serve_in_thread(ProxySettings(engine.base_url, port=0)) as proxy:
+        engine.fault = Respond(status)
+        assert recorded(proxy.url) is False
+        engine.fault = None
+        assert recorded(proxy.url) is True
+        engine.fault = Respond(status)
+        assert recorded(proxy.url) is True, "it was before"
 
 
 def test_explain_elsewhere_is_refused_and_names_the_paths(engine: SimulatedEngine, proxy: RunningProxy) -> None:
@@ -128,7 +199,8 @@ def test_without_dedupe_earlier_blocks_stand_in_full_again(proxy: RunningProxy, 
         reply = post_chat(proxy.url, chat(history[:1], TEXTS[:2]), **named).json()["choices"][0]["message"]
         history[1] = reply
         post_chat(proxy.url, chat(history, TEXTS[:2]), **named)
-        messages = engine.requests[-1].json()["messages"]
+        chats = [request for request in engine.requests if request.path.endswith("/chat/completions")]
+        messages = chats[-1].json()["messages"]
         assert all(text in messages[0]["content"] for text in TEXTS[:2])
         assert [text in messages[-1]["content"] for text in TEXTS[:2]] == [in_full] * 2
 

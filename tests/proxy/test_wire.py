@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
+from prefixpilot.proxy.configuration import Secret
 from prefixpilot.proxy.server import listen
+from prefixpilot.proxy.settings import TenantSettings
 from prefixpilot.testing import Respond, SimulatedEngine
 
 from .dialects import body
@@ -173,11 +175,30 @@ NEAR = (
     "//v1/messages",
     "/v1/messages/count_tokens",
     "/v1/chat%2fcompletions",
+    "/v1/chat/completions#x",
+    "/v1/chat/completions%23x",
+    "/v1/chat/completions%3Fa",
+    "/./v1/chat/completions",
+    "/v1/chat/./completions",
+    "/v1/chat/completions/.",
+    "/v1/models/../chat/completions",
+    "/v1/%2e%2e/v1/chat/completions",
+    "/V1/Chat/Completions",
+    "/v1/chat%252Fcompletions",
+    "/v1/chat%25252Fcompletions",
+    "/v1/chat;a=b/completions;c",
+    "/v1/chat\\completions",
+    "/v1/chat/completions%20",
+    "/v1/chat/completions%00",
+    "/V1/MESSAGES//",
+    "/v1/./responses",
+    "/v1/x/../responses",
 )
 
 
 def near_to(path: str) -> str:
     """The path that a client must have meant."""
+    path = path.lower()
     for word in ("messages", "responses"):
         if word in path:
             return f"/v1/{word}"
@@ -197,12 +218,35 @@ def test_blocks_on_another_path_are_refused(raw: RawEngine, before: RunningProxy
 
 
 @pytest.mark.parametrize("path", NEAR)
-@pytest.mark.parametrize("body", [b'{"prompt": "context_blocks"}', b"no json, context_blocks", b'{"a":1.0 }', b""])
+@pytest.mark.parametrize(
+    "body", [b'{"prompt": "context_blocks"}', b'["context_blocks"]', b"no json", b'{"a":1.0 }', b""]
+)
 def test_without_blocks_such_a_path_passes_untouched(
     raw: RawEngine, before: RunningProxy, path: str, body: bytes
 ) -> None:
     assert fetch(before.url, "POST", path + "?x=", body).status == 200
     assert (raw.requests[0].lines[0], raw.requests[0].body) == (f"POST {path}?x= HTTP/1.1".encode(), body)
+
+
+@pytest.mark.parametrize("path", ["//v1/chat/completions", "/v1/chat/completions#x", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("data", [b'{"n": NaN, "context_blocks": ["A"]}', b'{"context_blocks": ["\xff"]}'])
+def test_a_body_there_that_may_hold_blocks_and_cannot_be_read_is_refused(
+    raw: RawEngine, before: RunningProxy, path: str, data: bytes
+) -> None:
+    answer = fetch(before.url, "POST", path, data)
+    assert (answer.status, raw.requests) == (400, [])
+    assert near_to(path) in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", NEAR)
+def test_such_a_path_gets_the_salt_of_the_tenant(raw: RawEngine, path: str) -> None:
+    secret = Secret("a secret of some length, for tests")
+    settings = ProxySettings(raw.url, port=0, tenants=TenantSettings(cache_salt_secret=secret))
+    with serve_in_thread(settings) as proxy:
+        assert fetch(proxy.url, "POST", path, b'{"prompt": "q"}').status == 200
+    (request,) = raw.requests
+    assert request.lines[0] == f"POST {path} HTTP/1.1".encode()
+    assert json.loads(request.body)["cache_salt"]
 
 
 def test_other_paths_are_not_looked_into(raw: RawEngine, before: RunningProxy) -> None:

@@ -50,6 +50,43 @@ def test_rendering_keeps_everything_else(tmp_path: Path) -> None:
     assert rendered["extra"] == [1]
 
 
+BLOCKS = ["one", {"text": "two"}]
+OTHERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": "Why?"}, {"prompt": "[Doc 1]\nx\n\nWhy?"}),
+    ("/v1/responses", {"input": "Why?"}, {"input": "[Doc 1]\nx\n\nWhy?"}),
+]
+
+
+@pytest.mark.parametrize(("url", "body", "sent"), OTHERS)
+def test_lines_to_other_apis(tmp_path: Path, url: str, body: dict[str, Any], sent: dict[str, Any]) -> None:
+    given = line(url=url, body={"model": "m", **body, "context_blocks": BLOCKS})
+    entry = read_workload(write(tmp_path, given)).requests[0]
+    assert [block.text for block in entry.request.blocks] == ["one", "two"]
+    assert entry.batch is not None
+    assert entry.batch.render("[Doc 1]\nx") == {**given, "body": {"model": "m", **sent}}
+
+
+def test_lines_of_anthropic_have_params(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Why?"}]
+    given = {
+        "custom_id": "c",
+        "params": {"model": "m", "max_tokens": 9, "messages": messages, "context_blocks": BLOCKS},
+    }
+    entry = read_workload(write(tmp_path, given)).requests[0]
+    assert [block.text for block in entry.request.blocks] == ["one", "two"]
+    assert entry.batch is not None
+    sent = entry.batch.render("[Doc 1]\nx")
+    assert list(sent) == list(given)
+    assert sent["params"]["messages"] == [{"role": "user", "content": "[Doc 1]\nx\n\nWhy?"}]
+    assert "context_blocks" not in sent["params"]
+
+
+@pytest.mark.parametrize("params", [3, {"messages": [], "context_blocks": ["x"]}])
+def test_bad_params_are_named(tmp_path: Path, params: Any) -> None:
+    with pytest.raises(TraceError, match="params"):
+        read_workload(write(tmp_path, {"custom_id": "c", "params": params}))
+
+
 def test_a_line_without_blocks_stays_as_it_is(tmp_path: Path) -> None:
     given = line(url="/v1/embeddings", body={"input": "x"})
     entry = read_workload(write(tmp_path, given)).requests[0]

@@ -15,6 +15,7 @@ from prefixpilot.workloads import read_workload
 HEADER = {"trace": "tiny", "tokens": [10, 20, 30]}
 R0 = {"request_id": "r0", "session_id": "s", "turn": 0, "blocks": [2, 0]}
 R1 = {"request_id": "r1", "session_id": "s", "turn": 1, "blocks": [1]}
+LINE = b'{"trace": "t", "tokens": []}\n'
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -149,7 +150,7 @@ def test_a_first_line_that_cannot_be_used(tmp_path: Path, header: Any, message: 
         (b"[" * 100_000, r"t\.jsonl:1: is not usable JSON"),
         (b"9" * 5_000, r"t\.jsonl:1: is not usable JSON"),
         (b"\x1f\x8bnot gzip really", r"t\.jsonl:1: gzip: .*; compress the file again"),
-        (gzip.compress(b'{"trace": "t", "tokens": []}\n' * 2)[:-12], r"t\.jsonl:\d: gzip: .*; compress the file again"),
+        (gzip.compress(LINE * 2, mtime=0)[:-12], r"t\.jsonl:\d: gzip: .*; compress the file again"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from types import FrameType
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from prefixpilot import COMPILED, __version__
 from prefixpilot.errors import ConfigError, InvalidInputError, MissingExtraError
 
 BAD_INPUT = 2
+_FLAG: Final = re.compile(r"--[a-z][\w-]*")
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -41,7 +44,22 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with the arguments on one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(BAD_INPUT, f"{self.prog}: {message}{self._hint(message)}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but what a command does not know is told by that command, which knows its flags."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
+    def _hint(self, message: str) -> str:
+        """The flags that are nearly those that are not known."""
+        words = message.partition("unrecognized arguments: ")[2].split()
+        flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+        known = sorted(set(_FLAG.findall(self.format_help()))) if flags else []
+        near = [found for flag in flags for found in get_close_matches(flag, known, 1, 0.7)]
+        return f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
 
 
 def build_parser() -> argparse.ArgumentParser:

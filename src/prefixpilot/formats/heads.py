@@ -13,6 +13,7 @@ _ATTRIBUTE: Final = re.compile(r"([\w:.-]+)=")
 _HEADER_KEY: Final = re.compile(r"(?m)^([^:\n]*):")
 _FEW: Final = 4
 _SCARCE: Final = 1024
+_COUNTERS: Final = re.compile(r"""(?:\s*(?:index|number|rank)=["']\d+["'])+""")
 _NUMBER: Final = re.compile(r"""\s(?:index|id|number|rank)=["'](\d{1,9})["']""")
 
 
@@ -107,6 +108,17 @@ def number_of(head: re.Match[str]) -> int | None:
     if number is None and (attribute := _NUMBER.search(group(head, "attributes") or "")):
         number = attribute[1]
     return int(number) if number is not None and len(number) < 10 else None
+
+
+def label_of(head: re.Match[str]) -> str | None:
+    """Words of a head that name the unit: its group ``label``, its number, or its attributes.
+
+    Attributes that only count what stands in this prompt (``index="1"``) name none: in the next one they are on another
+    unit.
+    """
+    label = group(head, "label") or group(head, "number") or group(head, "attributes")
+    label = (label or "").strip(" \n:")
+    return None if not label or _COUNTERS.fullmatch(label) else label
 
 
 def score_of(head: re.Match[str]) -> float | None:

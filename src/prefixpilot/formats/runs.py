@@ -32,6 +32,7 @@ from prefixpilot.formats.heads import (
     decoded,
     group,
     heads_of,
+    label_of,
     manner,
     number_of,
     same_key,
@@ -284,11 +285,11 @@ class _Scan:
         return Span(start, start + len(content.strip()))
 
     def _label(self, head: re.Match[str]) -> str | None:
-        label = group(head, "label") or group(head, "number") or group(head, "attributes")
+        label = label_of(head)
         if label is None and self._headings:
             at = bisect_right(self._headings, head.start(), key=re.Match.start)
-            label = group(self._headings[at - 1], "label") if at else None
-        return (label or "").strip(" \n:") or None
+            label = (group(self._headings[at - 1], "label") or "").strip(" \n:") or None if at else None
+        return label
 
 
 class _Open:

@@ -32,7 +32,8 @@ ANTHROPIC_DOCUMENTS_XML: Final = Shape(
     starts=("<document",),
     probes=("<document_content",),
     head=re.compile(
-        rf"<document{_ATTRIBUTES}>(?=\s*(?:<(?:source|title)>[^<\n]*</(?:source|title)>\s*)*<document_contents?>)"
+        rf"<document{_ATTRIBUTES}>"
+        r"(?=\s*(?:<(?:source|title)>(?P<label>[^<\n]*)</(?:source|title)>\s*)*+<document_contents?>)"
     ),
     closing=re.compile(r"</document>"),
     front=re.compile(r"(?m)(?:^|<documents>)[ \t]*\Z"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from prefixpilot.annotations import block_names, estimate_annotation_tokens
+from prefixpilot.annotations import block_names, estimate_annotation_tokens, free_number
 from prefixpilot.blocks import BlockStore, StoredBlock
 from prefixpilot.config import PilotConfig
 from prefixpilot.constraints import UNCONSTRAINED
@@ -175,6 +176,7 @@ class Planner:
     ) -> Plan:
         """``places`` in prompt order; ``None``: all distinct and in full."""
         templates = self.config.templates
+        record = self._told_apart(record, stored)
         if places is None and self.config.labels == "counted":
             labels = block_names(record.next_number, len(order), templates)
             planned = assemble_in_full(stored, order, labels)
@@ -196,7 +198,14 @@ class Planner:
             opener=record.opener,
             templates=templates,
             annotation_tokens=self._annotation_tokens(annotation, *locations),
+            first_number=record.next_number,
         )
+
+    def _told_apart(self, record: ConversationRecord, stored: Sequence[StoredBlock]) -> ConversationRecord:
+        """The record, counted on from a number none of whose labels stands in the text of a block."""
+        texts = chain.from_iterable((block.text or "", block.title or "") for _, block, *_ in stored)
+        first = free_number(record.next_number, len(stored), texts, self.config.templates)
+        return record if first == record.next_number else replace(record, next_number=first)
 
     def _annotation_tokens(self, *annotations: str | None) -> int:
         texts = [text for text in annotations if text is not None]

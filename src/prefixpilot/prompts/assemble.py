@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import count
 
-from prefixpilot.annotations import Templates, block_name, block_names, location_annotation, order_annotation
+from prefixpilot.annotations import (
+    Templates,
+    block_name,
+    block_names,
+    location_annotation,
+    order_annotation,
+    written_label,
+)
 from prefixpilot.blocks import StoredBlock
 from prefixpilot.config import Annotate, LabelSource
 from prefixpilot.conversation import ConversationRecord
@@ -35,7 +42,7 @@ def assemble(
     if labels == "counted" and places.count(Place.HERE) == len(places):
         return assemble_in_full(blocks, order, names)
     here: dict[BlockId, str] = {}
-    taken = set(record.labels.values()) if labels == "ids" else set[str]()
+    taken = {*record.labels.values(), *_written_in_texts(blocks, templates)} if labels == "ids" else set[str]()
     counted = iter(names)
     planned = []
     for position, place in zip(order, places, strict=True):
@@ -101,6 +108,15 @@ def _name(block: ContextBlock, counted: str, templates: Templates, labels: Label
         if name not in taken:
             return name
     return counted if counted not in taken else _name_beside(counted, taken)
+
+
+def _written_in_texts(blocks: Sequence[StoredBlock], templates: Templates) -> Iterator[str]:
+    """Names by id that stand, written as labels, in the text of a block. O(blocks * characters)."""
+    texts = [text for _, block, *_ in blocks for text in (block.text, block.title) if text]
+    for name in [block_name(block.id, templates) for _, block, *_ in blocks if block.id is not None] if texts else ():
+        label = written_label(name, templates)
+        if any(label in text for text in texts):
+            yield name
 
 
 def _name_beside(name: str, taken: AbstractSet[str]) -> str:

@@ -274,8 +274,9 @@ class ProxyApp:
             account.treated = forward is not None and forward.touched
             self.metrics.requests.labels(account.outcome).inc()
             answer = response_headers(response)
-            if forward is not None and forward.plan_header is not None:
-                answer.append((h.PLAN, forward.plan_header))
+            told = None if forward is None else self.pipeline.told(forward, response.status)
+            if told is not None:
+                answer.append((h.PLAN, told))
             await exchange.start(response.status, answer, response_reason(response), waits=is_complete(response))
             observation = self._observe(forward, response)
             try:

@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import monotonic
 from typing import Final
@@ -83,6 +83,13 @@ class Options:
     explain: bool = False
     chosen: bool = False
     trial: Trial | None = None
+
+    def within(self, max_displacement: int | None) -> Options:
+        """With the proxy's own bound: a client can only ask for a tighter one."""
+        asked = self.max_displacement
+        if asked is None or max_displacement is None or asked <= max_displacement:
+            return self
+        return replace(self, max_displacement=max_displacement)
 
     @property
     def held_out(self) -> bool:

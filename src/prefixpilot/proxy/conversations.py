@@ -116,6 +116,7 @@ class Conversations:
         """Set the gauges."""
         self._metrics.conversations.set(len(self.ledger))
         self._metrics.ledger_bytes.set(self.ledger.size)
+        self._metrics.store_healthy.set(self.healthy)
         if self._writer is not None:
             self._metrics.stored_conversations.set(len(self._writer))
             self._metrics.stored_bytes.set(self._writer.size)

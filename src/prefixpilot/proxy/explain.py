@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from prefixpilot.proxy.forward import Forward
@@ -10,8 +11,8 @@ from prefixpilot.proxy.report import shown
 
 
 def explained(forward: Forward) -> bytes:
-    """``{"request_id", "api", "outcome", "changed", "plan", "changes", "body"}`` as JSON; ``body`` is ``null`` if
-    the client's is not JSON. O(bytes)."""
+    """``{"request_id", "api", "outcome", "changed", "plan", "formats", "changes", "body"}`` as JSON; ``body`` is
+    ``null`` if the client's is not JSON. O(bytes)."""
     plan: Any = None
     if forward.report is not None:
         plan = forward.report.full()
@@ -25,6 +26,7 @@ def explained(forward: Forward) -> bytes:
         "outcome": forward.outcome,
         "changed": forward.touched,
         "plan": plan,
+        "formats": [{**asdict(note), "pointer": list(note.pointer)} for note in forward.notes],
         "changes": shown(forward.changes),
         "body": _body(forward.body),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
@@ -10,6 +10,7 @@ from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.metrics import Outcome
+from prefixpilot.proxy.ordinary.notes import Note
 from prefixpilot.proxy.report import PlanReport, TreatmentReport
 from prefixpilot.proxy.settings import Mode
 from prefixpilot.volatile.base import Change
@@ -60,6 +61,7 @@ class Forward:
         trial: see :class:`prefixpilot.proxy.call.Options`.
         treatment: what was done to a request without blocks.
         changes: what the rules for volatile text and the order of tools did.
+        notes: what was found in which string of an ordinary request, and why it stays; in mode explain only.
     """
 
     body: bytes
@@ -77,6 +79,7 @@ class Forward:
     trial: Trial | None = None
     treatment: TreatmentReport | None = None
     changes: tuple[Change, ...] = ()
+    notes: Sequence[Note] = ()
 
     @property
     def observed(self) -> bool:

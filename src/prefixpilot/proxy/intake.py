@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 from prefixpilot.apis import APIS, CHAT, COMPLETIONS, Api
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import JsonText, UnreadableError
+from prefixpilot.jsontext import JsonText, NoObjectError, UnreadableError
 from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, names_field, unfold
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.wire import headers as h
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError
+from prefixpilot.proxy.wire.targets import plain_path
 
 LARGE_BYTES: Final = 1 << 20
 """A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
@@ -36,12 +35,12 @@ def is_large(call: Call) -> bool:
 
 
 def api_near(path: bytes) -> Api | None:
-    """The API that a client may mean: its path, written in another way, behind a prefix, or its count of tokens; of an
-    engine's own paths, Completions.
+    """The API that a client may mean: its path, written in another way (:func:`plain_path`), behind a prefix, or its
+    count of tokens; of an engine's own paths, Completions.
 
     The messages of OpenAI's threads are none.
     """
-    plain = re.sub(rb"/+", b"/", unquote_to_bytes(path)).rstrip(b"/")
+    plain = plain_path(path)
     if b"/threads/" in plain:
         return None
     for end in _COUNTS:
@@ -57,17 +56,27 @@ def check_not_misplaced(call: Call, max_bytes: int) -> None:
         call: its API is the one that is near.
 
     Raises:
-        RefusedError: a 400 that names the path to use.
+        RefusedError: a 400 that names the path to use; also for a body that may hold them and cannot be read.
     """
     if not may_carry_blocks(call, FIELD):
         return
     try:
-        document = JsonText.read(unfold(call, max_bytes)).value
-    except UnreadableError:
+        body = unfold(call, max_bytes)
+        if not names_field(body, FIELD):
+            return
+        document = JsonText.read(body).value
+    except NoObjectError:
         return
+    except UnreadableError as error:
+        message = f"{FIELD}: may stand in this body, which {error}, and is not read on this path"
+        raise _misplaced(message, call.api) from None
     if FIELD in document:
-        message = f"{FIELD}: is not read on this path; send the request to {call.api.paths[0].decode()}"
-        raise RefusedError(400, message, "invalid_request_error", FIELD, "wrong_path")
+        raise _misplaced(f"{FIELD}: is not read on this path", call.api)
+
+
+def _misplaced(message: str, api: Api) -> RefusedError:
+    remedy = f"send the request to {api.paths[0].decode()}"
+    return RefusedError(400, f"{message}; {remedy}", "invalid_request_error", FIELD, "wrong_path")
 
 
 class LongBody:

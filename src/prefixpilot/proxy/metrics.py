@@ -127,7 +127,12 @@ class Metrics:
         )
         self.unsaved = Counter("prefixpilot_unsaved_turns", "Changes that could not be written to disk", registry=r)
         self.lost = Counter(
-            "prefixpilot_lost_conversations", "Conversations on disk that expired, or made room for others", registry=r
+            "prefixpilot_lost_conversations",
+            "Conversations on disk that expired, made room for others, or went with their file",
+            registry=r,
+        )
+        self.store_healthy = Gauge(
+            "prefixpilot_store_healthy", "1 if conversations are kept as the settings say, else 0", registry=r
         )
         self.ledger_bytes = Gauge("prefixpilot_ledger_bytes", "Of conversations in memory, estimated", registry=r)
         self.stored_conversations = Gauge("prefixpilot_stored_conversations", "Conversations on disk", registry=r)

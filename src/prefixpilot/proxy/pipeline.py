@@ -47,7 +47,7 @@ from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.planning import TurnPlanner
 from prefixpilot.proxy.preface import Preface, Prefaced
 from prefixpilot.proxy.reading import BodyReader
-from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header
+from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header, unrecorded
 from prefixpilot.proxy.settings import MODES, ProxySettings
 from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
@@ -83,6 +83,7 @@ class Pipeline:
     ) -> None:
         self._settings = settings
         self._pilot = pilot
+        self._ledger = ledger
         self._metrics = metrics
         self._plans = plans
         self._place = place
@@ -123,6 +124,7 @@ class Pipeline:
         """The request, read; what to send, if there is nothing to plan. Errors as :meth:`prepare`."""
         try:
             options = read_options(call, self._settings.mode, self._new_id)
+            options = options.within(self._settings.max_displacement)
             if options.conversation is None and not may_carry_blocks(call, FIELD):
                 return self._without_blocks(call, options)
             read = self.attempt("parse", lambda: self._reader.request(call, options))
@@ -174,6 +176,16 @@ class Pipeline:
         if forward.ticket.turn is None:
             answer.without_reply()
         return Observation(self._learner, forward, answer)
+
+    def told(self, forward: Forward, status: int) -> bytes | None:
+        """The plan header that goes with an answer: a turn that the engine has refused is recorded only if it was
+        before."""
+        header, ticket = forward.plan_header, forward.ticket
+        if header is None or 200 <= status < 300:
+            return header
+        known = ticket.key is not None and ticket.turn is not None and self._ledger.holds(ticket.key, ticket.turn)
+        told = header if known else self.attempt("report", lambda: unrecorded(header))
+        return None if isinstance(told, Failed) else told
 
     def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
@@ -323,8 +335,9 @@ class Pipeline:
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         report = treatment.report
+        ticket = Ticket(treated=treatment.learn)
         forward = replace(
-            _untouched(call, options), plan_header=treatment.plan_header, ticket=Ticket(treated=treatment.learn)
+            _untouched(call, options), plan_header=treatment.plan_header, ticket=ticket, notes=treatment.notes
         )
         edits = treatment.edits if options.mode != "shadow" else ()
         more = self._trials.edits(read.prompt) if edits else ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from prefixpilot.conversation import ConversationRecord
+from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
@@ -24,6 +24,7 @@ from prefixpilot.proxy.turns import (
     Planned,
     PromptSize,
     brought_by,
+    counted_on,
     labels_of_sent,
     request_of,
     same_again,
@@ -102,6 +103,7 @@ class TurnPlanner:
         """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
         asked, past = draft.asked, draft.past
         alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
+        alone = alone or counted_on(NEW_CONVERSATION, asked) is not NEW_CONVERSATION
         if draft.options.mode != "on" or draft.options.held_out or draft.options.explain or alone:
             return None
         request = self._attempt("plan", lambda: request_of(asked, draft.options))
@@ -129,7 +131,7 @@ class TurnPlanner:
         if not asked.blocks:
             turn = turn_of(asked, past, "", (), past.restored.record)
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn, heard=past.heard, counted=past.counted("")))
-        record = past.restored.record
+        record = counted_on(past.restored.record, asked)
         known = told_apart(record, asked, past) if options.dedupe else replace(record, labels={})
         made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, known, options)
         text = self._render(made.sent)

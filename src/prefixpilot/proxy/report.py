@@ -139,6 +139,8 @@ class TreatmentReport:
         saved_tokens: estimated, that those save net.
         restored: earlier messages that were sent again in the form in which they had been sent.
         changes: what the rules for volatile text and the order of tools did; holds no text of the prompt.
+        predicted_cached_tokens: of the documents that lead where units were ordered, by our index. ``None`` is unknown:
+            nothing was ordered.
     """
 
     request_id: RequestId
@@ -148,6 +150,7 @@ class TreatmentReport:
     saved_tokens: int = 0
     restored: int = 0
     changes: tuple[Change, ...] = ()
+    predicted_cached_tokens: int | None = None
 
     def summary(self) -> dict[str, Any]:
         """All but the changes, of which it has the number."""
@@ -157,6 +160,7 @@ class TreatmentReport:
             "moved": self.moved,
             "replaced": self.replaced,
             "saved_tokens": self.saved_tokens,
+            "predicted_cached_tokens": self.predicted_cached_tokens,
             "restored": self.restored,
             "changed": len(self.changes),
         }
@@ -182,6 +186,12 @@ class TreatmentReport:
 def shown(changes: Sequence[Change]) -> list[dict[str, Any]]:
     """Changes as JSON."""
     return [{**change._asdict(), "pointer": list(change.pointer), "span": list(change.span)} for change in changes]
+
+
+def unrecorded(header: bytes) -> bytes:
+    """The header of a plan that the engine has refused: nothing of the turn is recorded."""
+    told = json.loads(header)
+    return header if told.get("recorded") is not True else _compact({**told, "recorded": False})
 
 
 def plan_header(report: PlanReport) -> bytes:

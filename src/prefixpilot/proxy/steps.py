@@ -13,6 +13,7 @@ from prefixpilot.core import Plan, PlannedRequest, Request
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
+from prefixpilot.proxy.ordinary.notes import Note
 from prefixpilot.proxy.report import TreatmentReport
 
 T = TypeVar("T")
@@ -47,12 +48,14 @@ class Treatment:
         learn: called once the engine has begun to answer, so that it holds what was sent.
         plan_header: value of ``X-PrefixPilot-Plan``, ASCII; ``None`` tells the client nothing.
         report: what is kept of it; ``None`` keeps nothing.
+        notes: what was found in which string, and why it stays; in mode explain only.
     """
 
     edits: tuple[Edit, ...] = ()
     learn: Callable[[], None] | None = None
     plan_header: bytes | None = None
     report: TreatmentReport | None = None
+    notes: Sequence[Note] = ()
 
 
 class Treat(Protocol):

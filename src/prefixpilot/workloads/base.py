@@ -13,20 +13,22 @@ from prefixpilot.prompts.request import BlocksRequest
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One line of an OpenAI Batch file.
+    """One line of a Batch file.
 
     Attributes:
-        line: the line as read: ``custom_id``, ``method``, ``url``, ``body`` and whatever else stood there.
-        chat: its body, if that has ``context_blocks``; else ``None``, and the line is sent as it is.
+        line: the line as read: ``custom_id``, the body, and whatever else stood there.
+        asked: its body, if that has ``context_blocks``; else ``None``, and the line is sent as it is.
+        member: of the line, which is its body: ``body`` (OpenAI) or ``params`` (Anthropic).
     """
 
     line: Mapping[str, Any]
-    chat: BlocksRequest | None
+    asked: BlocksRequest | None
+    member: str = "body"
 
     def render(self, text: str) -> dict[str, Any]:
         """The line to send: ``text`` in the place of ``context_blocks``; all else as it was, keys in their order."""
-        body = self.line["body"] if self.chat is None else self.chat.render(text)
-        return {**self.line, "body": body}
+        body = self.line[self.member] if self.asked is None else self.asked.render(text)
+        return {**self.line, self.member: body}
 
 
 @dataclass(frozen=True, slots=True)

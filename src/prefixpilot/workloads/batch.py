@@ -1,11 +1,16 @@
-"""OpenAI Batch files: ``{"custom_id", "method", "url", "body"}`` a line, chat bodies with ``context_blocks``."""
+"""Batch files, a request a line, with ``context_blocks`` in its body.
+
+OpenAI: ``{"custom_id", "method", "url", "body"}``, to Chat Completions, Completions or Responses. Anthropic's Message
+Batches: ``{"custom_id", "params"}``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from prefixpilot.apis import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Api
 from prefixpilot.core import Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.blocks import FIELD
@@ -13,7 +18,16 @@ from prefixpilot.prompts.request import BlocksRequest, parse_request
 from prefixpilot.workloads.base import BatchLine, Workload, WorkloadRequest
 from prefixpilot.workloads.records import Record, shown
 
-CHAT_PATH = "/chat/completions"
+_ENDINGS: Final[Mapping[str, Api]] = {
+    "/chat/completions": CHAT,
+    "/completions": COMPLETIONS,
+    "/responses": RESPONSES,
+    "/messages": MESSAGES,
+}
+"""What a url ends with, the longest first."""
+
+PARAMS: Final = "params"
+"""The body of a line of Anthropic's."""
 
 
 def is_batch_line(record: Record) -> bool:
@@ -39,22 +53,31 @@ def parse_batch(name: str, records: Iterable[Record]) -> Workload:
 
 
 def _request(record: Record, custom_id: str) -> WorkloadRequest:
+    member = PARAMS if PARAMS in record.values and "body" not in record.values else "body"
+    api = MESSAGES if member == PARAMS else _api(record)
+    body = record.values.get(member)
+    if not isinstance(body, dict):
+        raise record.error(member, f"is {shown(body)}" if member in record.values else "is missing", "give an object")
+    if api is None and FIELD in body:
+        paths = ", ".join(_ENDINGS)
+        raise record.error("url", f"is {shown(record.text('url'))}", f"{FIELD} go with a url that ends with {paths}")
+    asked = None if api is None else _asked(record, member, body, api)
+    request = Request((), RequestId(custom_id))
+    if asked is not None:
+        request = replace(request, blocks=asked.blocks, scope=asked.scope(), constraints=asked.constraints)
+    return WorkloadRequest(request, custom_id, 0, record.where, BatchLine(record.values, asked, member))
+
+
+def _api(record: Record) -> Api | None:
+    """That of the line's url; ``None``: one in which nothing is planned."""
     if record.text("method") != "POST":
         raise record.error("method", f"is {shown(record.values['method'])}", "a Batch line has the method POST")
-    url, body = record.text("url"), record.values.get("body")
-    if not isinstance(body, dict):
-        raise record.error("body", f"is {shown(body)}" if "body" in record.values else "is missing", "give an object")
-    if FIELD in body and not url.endswith(CHAT_PATH):
-        raise record.error("url", f"is {shown(url)}", f"{FIELD} go with a url that ends with {CHAT_PATH}")
-    chat = _chat(record, body)
-    request = Request((), RequestId(custom_id))
-    if chat is not None:
-        request = replace(request, blocks=chat.blocks, scope=chat.scope(), constraints=chat.constraints)
-    return WorkloadRequest(request, custom_id, 0, record.where, BatchLine(record.values, chat))
+    url = record.text("url")
+    return next((api for ending, api in _ENDINGS.items() if url.endswith(ending)), None)
 
 
-def _chat(record: Record, body: Mapping[str, Any]) -> BlocksRequest | None:
+def _asked(record: Record, member: str, body: Mapping[str, Any], api: Api) -> BlocksRequest | None:
     try:
-        return parse_request(body)
+        return parse_request(body, api)
     except InvalidRequestError as error:
-        raise record.error(f"body.{error.field}", error.reason, error.remedy) from None
+        raise record.error(f"{member}.{error.field}", error.reason, error.remedy) from None

@@ -16,8 +16,9 @@ from prefixpilot.formats.base import Region, Repeats, Unit
 from prefixpilot.jsontext import JsonText
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.memory.forms import FormsLedger
+from prefixpilot.proxy.ordinary.decision import Asked, Decision
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
-from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
+from prefixpilot.proxy.ordinary.treat import Ordinary
 
 _NOTE = re.compile(r'<note name="([^"\n]*)">\n(.*?)\n</note>', re.DOTALL)
 _ROW = re.compile(r'\{"n": (\d+), "text": ("(?:[^"\\]|\\.)*")\}')

@@ -22,8 +22,8 @@ from prefixpilot.formats.base import NoEdges, Region
 from prefixpilot.formats.catalogue import RECOGNISERS, regions
 from prefixpilot.proxy.ordinary import names, series
 from prefixpilot.proxy.ordinary.arrange import Route, arrange
+from prefixpilot.proxy.ordinary.decision import Asked
 from prefixpilot.proxy.ordinary.names import MAX_LOOKED_FOR, is_label
-from prefixpilot.proxy.ordinary.treat import Asked
 
 A, B, C = (words(seed) for seed in "ABC")
 NOTE = "[Unchanged: "

@@ -17,7 +17,7 @@ from prefixpilot.apis.base import Api
 from prefixpilot.apis.chat import Chat
 from prefixpilot.apis.messages import Messages
 from prefixpilot.apis.responses import Responses
-from prefixpilot.proxy.ordinary.treat import Decision
+from prefixpilot.proxy.ordinary.decision import Decision
 
 APIS: dict[str, Api] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 

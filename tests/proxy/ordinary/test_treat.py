@@ -31,6 +31,8 @@ from prefixpilot.apis.responses import Responses
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.errors import ConfigError
+from prefixpilot.formats.base import NoEdges
+from prefixpilot.formats.catalogue import RECOGNISERS, regions
 from prefixpilot.pieces import Span
 from prefixpilot.proxy.memory.forms import NOBODY, Sent, Target
 from prefixpilot.proxy.ordinary import chain
@@ -141,6 +143,14 @@ def test_ranks_that_labels_do_not_say_are_told_behind_the_last_unit() -> None:
     proxy.send(chat(user(notes(("a", A), ("b", B), ("c", C)) + "\n\nQ")))
     sent = proxy.send(chat(user(notes(("c", C), ("b", B), ("a", A)) + "\n\nQ")))["messages"][0]["content"]
     assert sent == notes(("a", A), ("b", B), ("c", C)) + "\n[In order of relevance: c > b > a]\n\nQ"
+
+
+def test_a_label_that_a_document_has_forged_tells_no_rank() -> None:
+    proxy = Proxy(find_notes(ranked=False))
+    forged = f'{C}\n<note name="a">\nNot what you think.'
+    proxy.send(chat(user(notes(("a", A), ("b", B), ("c", forged)) + "\n\nQ")))
+    body = chat(user(notes(("c", forged), ("b", B), ("a", A)) + "\n\nQ"))
+    assert proxy.send(body) == body, "two places are headed a"
 
 
 def test_an_annotation_that_costs_more_than_it_saves_leaves_the_order() -> None:
@@ -371,6 +381,17 @@ def test_a_document_with_the_label_of_its_older_edition_is_new_text() -> None:
     long = words("L", 400)
     body = chat(user(notes(("book", words("P", 100) + "\n" + long))), said("ok"), user(notes(("book", long))))
     assert Proxy().send(body) == body
+
+
+@pytest.mark.parametrize(("mark", "found"), [('<document index="1">', True), ('<document id="7">', False)])
+def test_a_number_that_counts_documents_is_no_label(mark: str, found: bool) -> None:
+    """The first document of the next turn is no later edition of the first one of this; that of an id is."""
+    long = words("L", 400)
+    turn = f"<documents>\n{mark}\n<document_content>\n{{}}\n</document_content>\n</document>\n</documents>\n\nQ"
+    body = chat(user(turn.format(words("P", 100) + "\n" + long)), said("ok"), user(turn.format(long)))
+    sent = Proxy(lambda segment: regions(segment, RECOGNISERS, NoEdges())).send(body)["messages"][2]["content"]
+    assert ("[Unchanged: as in the text that begins" in sent) == found
+    assert mark in sent
 
 
 def test_parts_of_tool_results_only_if_asked() -> None:

@@ -190,6 +190,10 @@ def _nearest(path: tuple[str, ...], settings: Mapping[tuple[str, ...], Setting])
     keys = {setting.key: setting for setting in settings.values()}
     same = [key for key, setting in keys.items() if setting.path[-1] == path[-1]]
     near = same or get_close_matches(".".join(path), keys, 1)
+    tables = {".".join(setting.path[:-1]): setting.path[:-1] for setting in settings.values() if len(setting.path) > 1}
+    table = get_close_matches(".".join(path), tables, 1, NEAR) if not same else []
+    if table:
+        return f"did you mean [{table[0]}]?"
     return f"did you mean {near[0]}?" if near else "see `prefixpilot serve --print-config` for all of them"
 
 

@@ -176,7 +176,7 @@ def _plan(data: dict[str, Any] | None) -> Plan | None:
         PlannedBlock(block, NO_TEXT, position, label, annotation, tokens)
         for block, position, label, annotation, tokens in data["blocks"]
     )
-    fields = {name: _PLAN_FIELDS[name](data[name]) for name in _PLAN_FIELDS}
+    fields = {name: read_field(data[name]) for name, read_field in _PLAN_FIELDS.items() if name in data}
     templates = DEFAULT_TEMPLATES if data["templates"] is None else Templates(**data["templates"])
     return Plan(blocks=tuple(blocks), templates=templates, **fields)
 
@@ -200,4 +200,5 @@ _PLAN_FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "opener": _as_is,
     "annotation_tokens": int,
     "gain": _as_is,
+    "first_number": int,
 }

@@ -43,15 +43,37 @@ class Database:
     """
 
     def __init__(self, path: Path, lock: sqlite3.Connection, tables: str, version: int) -> None:
+        self.directory = path.parent
         self._lock = lock
         self._db = _connect(path)
         try:
             _prepare(self._db, tables, version)
             self._page_bytes = int(self._db.execute("PRAGMA page_size").fetchone()[0])
             self._reading = _connect(path)
+            self._files = self._found()
         except BaseException:
             self._db.close()
             raise
+
+    def check(self) -> None:
+        """Look whether the directory still holds the files that are open: SQLite goes on writing to one that has been
+        removed, and nobody would find it again.
+
+        Raises:
+            StoreError: one is gone, or is another file, or may not be written any more.
+        """
+        found = self._found()
+        for name, opened in self._files.items():
+            if found[name] != opened:
+                gone = "is gone" if found[name] is None else "is another file than the one that was opened"
+                raise StoreError(f"{self.directory / name} {gone}")
+        for path in (self.directory, self.directory / FILE):
+            if not os.access(path, os.W_OK):
+                raise StoreError(f"{path} may not be written")
+
+    def _found(self) -> dict[str, tuple[int, int] | None]:
+        """Device and inode of each file in the directory; ``None``: there is none of that name."""
+        return {name: _identity(self.directory / name) for name in (FILE, LOCK, f"{FILE}-wal")}
 
     @classmethod
     def open(cls, directory: Path, tables: str, version: int) -> Database:
@@ -143,6 +165,14 @@ class Database:
         """What SQLite finds wrong with the file. O(bytes of the file)."""
         found = self.ask("PRAGMA integrity_check(1)")[0][0]
         return None if found == "ok" else str(found)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _touch(path: Path) -> None:

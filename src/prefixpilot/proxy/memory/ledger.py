@@ -168,6 +168,11 @@ class Ledger:
         found = [t for t in conversation.turns.get(chain, ()) if t.parent is parent and t.given == given]
         return max(found, key=lambda turn: turn.last_sent, default=None)
 
+    def holds(self, key: LedgerKey, turn: Turn) -> bool:
+        """Whether a turn is recorded. O(turns behind the same messages)."""
+        conversation = self._conversations.get(key)
+        return conversation is not None and conversation.known(turn) is not None
+
     def has_room(self, key: LedgerKey, turn: Turn) -> bool:
         """Whether a turn is recorded and kept, or would be if it were sent now. O(turns of its branch)."""
         if not self._journal.healthy:

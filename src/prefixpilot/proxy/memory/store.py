@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from prefixpilot.errors import InvariantError
+from prefixpilot.errors import ConfigError, InvariantError
 from prefixpilot.proxy.escaping import dumped
 from prefixpilot.proxy.memory.codec import KeptTurn, Piece, kept, read, replies_of
 from prefixpilot.proxy.memory.database import Database, StoreError
@@ -79,6 +79,17 @@ class Store:
     def open(cls, directory: Path, max_bytes: int, max_turns: int, ttl: float) -> Store:
         """The store in a directory. Raises ConfigError as :meth:`Database.open`."""
         return cls(Database.open(directory, _TABLES, SCHEMA_VERSION), max_bytes, max_turns, ttl)
+
+    def reopen(self) -> None:
+        """Go on with what the directory holds now, which is made anew if it is gone. The store must be closed.
+
+        Raises:
+            StoreError: the directory cannot be used now.
+        """
+        try:
+            self.database = Database.open(self.database.directory, _TABLES, SCHEMA_VERSION)
+        except ConfigError as error:
+            raise StoreError(error.reason) from error
 
     def close(self) -> None:
         """Let the file go."""

@@ -22,6 +22,8 @@ from prefixpilot.proxy.memory.store import Erase, Save, Store
 MAX_WAITING: Final = 4096
 """Changes that wait to be written; past it further ones are not kept, and counted."""
 MAX_A_COMMIT: Final = 256
+CHECK_S: Final = 1.0
+"""So often it is looked whether the files are still there."""
 SWEEP_S: Final = 60.0
 CLOSE_S: Final = 10.0
 
@@ -63,6 +65,7 @@ class StoreWriter:
 
     Errors of the disk are logged when they begin and when they end, and counted; meanwhile ``healthy`` is false, and
     the ledger goes on in memory. A turn that could not be written is written with the next turn of its branch.
+    If the files are gone, or are others, the directory is opened anew, until that succeeds.
 
     Args:
         clock: unix seconds.
@@ -91,6 +94,8 @@ class StoreWriter:
         self._size: int = store.database.size
         self._healthy = True
         self._closing = False
+        self._closed = False
+        self._idle = 0
         self._something = threading.Condition()
         self._waiting: list[_Batch] = []
         self._last: Future[bool] = _resolved(True)
@@ -239,10 +244,10 @@ class StoreWriter:
         return True
 
     def _take(self) -> _Batch | None:
-        """The next batch; an empty one when it is time to sweep; ``None`` at the end."""
+        """The next batch; an empty one when it is time to look at the files; ``None`` at the end."""
         with self._something:
             if not self._waiting and not self._closing:
-                self._something.wait(SWEEP_S)
+                self._something.wait(CHECK_S)
             if self._waiting:
                 return self._waiting.pop(0)
             return None if self._closing else _Batch()
@@ -260,22 +265,73 @@ class StoreWriter:
 
     def _write(self, batch: _Batch) -> bool:
         try:
-            if batch.changes:
-                self._store.apply(batch.changes)
-            went = self._store.trim(self._clock())
-            if any(isinstance(change, Erase) for change in batch.changes):
-                self._store.database.empty_log()
-            self._size = self._store.database.size
+            opened = self._ensure_open(batch)
+            went = self._commit(batch) if batch.changes or self._is_time_to_sweep() else None
         except StoreError as error:
             if self._healthy:
                 log.error("conversations are kept in memory only until the disk takes them again: %s", error)
             return False
         if went:
             self._forget(went)
-        if not self._healthy:
+        if not self._healthy and (opened or went is not None):
             self._healthy = True
             log.warning("conversations are kept on disk again")
         return True
+
+    def _commit(self, batch: _Batch) -> list[bytes]:
+        """Write; the keys of conversations that had to make room. Raises StoreError."""
+        if batch.changes:
+            self._store.apply(batch.changes)
+        went = self._store.trim(self._clock())
+        if any(isinstance(change, Erase) for change in batch.changes):
+            self._store.database.empty_log()
+        self._size = self._store.database.size
+        return went
+
+    def _is_time_to_sweep(self) -> bool:
+        self._idle += 1
+        if self._idle * CHECK_S < SWEEP_S:
+            return False
+        self._idle = 0
+        return True
+
+    def _ensure_open(self, batch: _Batch) -> bool:
+        """Open the directory anew if its files are not those that are open; whether that was done.
+
+        Raises:
+            StoreError: it cannot be opened now.
+        """
+        if not self._closed:
+            try:
+                self._store.database.check()
+            except StoreError as error:
+                log.error("the files of conversations are opened anew: %s", error)
+            else:
+                return False
+            self._close_in_reader()
+        self._store.reopen()
+        self._closed = False
+        self._begin_anew(batch)
+        return True
+
+    def _close_in_reader(self) -> None:
+        """Let the files go in the thread that reads, between two reads. Raises StoreError."""
+        closing = self._reader.submit(self._store.close)
+        try:
+            closing.result(CLOSE_S)
+        except (TimeoutError, RuntimeError) as error:
+            raise StoreError(f"a read from it does not end ({type(error).__name__})") from error
+        self._closed = True
+
+    def _begin_anew(self, batch: _Batch) -> None:
+        """What was kept is what the files hold now. What waits is written with all that stands before it."""
+        with self._something:
+            batches = (batch, *self._waiting)
+            waiting = {change.key for each in batches for change in each.changes if isinstance(change, Save)}
+            lost = self._keys - (kept := self._store.keys() | waiting)
+            self._keys = kept
+            self._gone |= self._store.gone() | lost
+        self._on_lost(len(lost))
 
     def _forget(self, keys: list[bytes]) -> None:
         with self._something:

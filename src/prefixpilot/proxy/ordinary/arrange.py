@@ -14,8 +14,9 @@ from typing import NamedTuple
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, estimate_annotation_tokens, ranking_annotation
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock, Plan, Request, RequestId, TenantId
-from prefixpilot.formats.base import Region
+from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import Span
+from prefixpilot.proxy.ordinary import notes
 from prefixpilot.proxy.ordinary.series import is_series
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 
@@ -27,11 +28,13 @@ class Arranged(NamedTuple):
         order: index of the unit at each place.
         annotation: the order annotation that it needs, with the white space that goes in front of it; empty if none.
         plan: what to learn when the engine has it; ``None`` if nothing was planned.
+        why: the order stays; empty if it does not.
     """
 
     order: tuple[int, ...]
     annotation: str = ""
     plan: Plan | None = None
+    why: str = ""
 
 
 class Orders(NamedTuple):
@@ -74,25 +77,31 @@ def arrange(
         text: the string that it stands in.
         route: asked for once all else lets the region move; with a bound on displacement, a region with annotations
             keeps its order.
+        region: a movable one.
         repeated: of each unit, whether it has become an annotation.
     """
     given = tuple(range(len(region.units)))
     full = [i for i in given if not repeated[i]]
     texts = [_cut(text, region.units[i].span) for i in full]
     tokens = sum(map(count, texts))
-    if not region.movable or len(full) < 2 or tokens < settings.min_region_tokens or is_series(region, text):
-        return Arranged(given)
+    if len(full) < 2 or tokens < settings.min_region_tokens or is_series(region, text):
+        few, short = len(full) < 2, tokens < settings.min_region_tokens
+        why = notes.FEW if few else notes.below(tokens, settings.min_region_tokens) if short else notes.SERIES
+        return Arranged(given, why=why)
     planned = route()
     if planned.constraints is not UNCONSTRAINED and any(repeated):
-        return Arranged(given)
+        return Arranged(given, why=notes.BOUND)
     asked = request(texts, planned)
     plan = orders.propose(asked)
     order = (*(full[position] for position in plan.order), *(i for i in given if repeated[i]))
-    note = "" if region.ranked else _ranking(region, order, settings.annotate, templates)
+    note = "" if region.ranked else _ranking(region, text, order, settings.annotate, templates)
     cost = estimate_annotation_tokens(note, templates) if note else 0
-    if note and cost >= _saved_by_move(plan, asked, orders):
-        return Arranged(given, plan=None if any(repeated) else _as_given(_costing(plan, cost)))
-    return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost))
+    saved = _saved_by_move(plan, asked, orders) if note else 0
+    if note is None or (note and cost >= saved):
+        why = notes.FORGED if note is None else notes.costly(cost, saved)
+        return Arranged(given, "", None if any(repeated) else _as_given(_costing(plan, cost)), why)
+    why = notes.SAME if order == given else ""
+    return Arranged(order, note and _joint(region, text) + note, _costing(plan, cost), why)
 
 
 def _saved_by_move(plan: Plan, asked: Request, orders: Orders) -> int:
@@ -109,8 +118,11 @@ def request(texts: Sequence[str], route: Route) -> Request:
     return Request(blocks, route.request_id, tenant=route.tenant, scope=route.scope, constraints=route.constraints)
 
 
-def _ranking(region: Region, order: Sequence[int], most: int, templates: Templates) -> str:
-    """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart."""
+def _ranking(region: Region, text: str, order: Sequence[int], most: int, templates: Templates) -> str | None:
+    """The order annotation in the units' own labels; empty if it says nothing, or labels do not tell them apart.
+
+    ``None``: a document has forged one of the labels, so that nothing that moves could be told.
+    """
     labels = [unit.label for unit in region.units]
     named = [label for label in labels if label]
     if not most or len(named) < len(labels) or len(set(named)) < len(labels):
@@ -118,7 +130,15 @@ def _ranking(region: Region, order: Sequence[int], most: int, templates: Templat
     top = range(min(most, len(order)))
     if all(order[place] == place for place in top):
         return ""
+    if any(_is_forged(region.units[i], text) for i in top):
+        return None
     return ranking_annotation([named[i] for i in top], templates, rest=len(order) > most)
+
+
+def _is_forged(unit: Unit, text: str) -> bool:
+    """Whether all that stands in a unit before its body, label included, stands elsewhere in the string too."""
+    head = _cut(text, Span(unit.span.start, unit.body.start)).strip()
+    return bool(head) and text.count(head) > 1
 
 
 def _joint(region: Region, text: str) -> str:

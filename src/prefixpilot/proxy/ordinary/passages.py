@@ -14,6 +14,7 @@ from prefixpilot.formats.base import Region, Unit
 from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, fill
 from prefixpilot.proxy.memory.forms import NamedText, Sent, Target
 from prefixpilot.proxy.ordinary.arrange import Arranged, Orders, Route, arrange
+from prefixpilot.proxy.ordinary.notes import OFF, Note, fixed
 from prefixpilot.proxy.ordinary.repeats import Desk, Replaced
 
 Recognise = Callable[[Segment], tuple[Region, ...]]
@@ -29,6 +30,7 @@ class Treated(NamedTuple):
         repeats: annotations in the place of texts.
         moved: regions in another order.
         saved: tokens, net of annotations.
+        notes: of each region.
     """
 
     form: Form
@@ -38,6 +40,7 @@ class Treated(NamedTuple):
     repeats: int = 0
     moved: int = 0
     saved: int = 0
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,13 @@ def as_sent(segments: Sequence[Segment], recognise: Recognise, desk: Desk) -> Se
     return Sent((UNCHANGED,) * len(segments), tuple(texts))
 
 
+def sent_of(treated: Sequence[Treated]) -> Sent:
+    """What is remembered of the strings of a passage."""
+    texts: tuple[NamedText, ...] = tuple(text for each in treated for text in each.texts)
+    targets = tuple(target for each in treated for target in each.targets)
+    return Sent(tuple(each.form for each in treated), texts, targets)
+
+
 @dataclass(slots=True)
 class Passage:
     """Treats the strings of a passage one after the other. What stands in full goes into the catalogue at once."""
@@ -74,6 +84,7 @@ class Passage:
     _targets: list[Target] = field(default_factory=list)
     _plans: list[Plan] = field(default_factory=list)
     _slots: list[Slot] = field(default_factory=list)
+    _notes: list[Note] = field(default_factory=list)
     _saved: int = 0
     _repeats: int = 0
     _moved: int = 0
@@ -94,10 +105,11 @@ class Passage:
             self._repeats,
             self._moved,
             self._saved,
+            tuple(self._notes),
         )
 
     def _start(self) -> None:
-        for collected in (self._texts, self._targets, self._plans, self._slots):
+        for collected in (self._texts, self._targets, self._plans, self._slots, self._notes):
             collected.clear()
         self._saved = self._repeats = self._moved = 0
 
@@ -129,7 +141,8 @@ class Passage:
             replaced = self._treat_unit(unit, text, region, segment)
             pieces.append((unit.span,) if replaced is None else replaced.pieces)
             repeated.append(replaced is not None)
-        arranged = Arranged(tuple(range(len(pieces))))
+        why = OFF if region.movable else fixed(region, segment.role)
+        arranged = Arranged(tuple(range(len(pieces))), why=why)
         if self.orderer is not None and region.movable:
             route = partial(self.orderer.route, segment, self._slots, region.units[0].span.start)
             desk = self.desk
@@ -137,6 +150,9 @@ class Passage:
                 region, segment.text, repeated, route, self.orderer.orders, desk.settings, desk.count, desk.templates
             )
         self._place(region, pieces, repeated, arranged)
+        note = Note(segment.pointer, segment.role, region.format, len(pieces))
+        moved = arranged.order != tuple(range(len(pieces)))
+        self._notes.append(replace(note, moved=moved, replaced=sum(repeated), why="" if moved else arranged.why))
 
     def _treat_unit(self, unit: Unit, text: NamedText, region: Region, segment: Segment) -> Replaced | None:
         replaced = self.desk.unit(unit, text, region, segment)

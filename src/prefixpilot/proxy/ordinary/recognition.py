@@ -66,7 +66,7 @@ class Recognition:
     def recognise(self, who: bytes, names: tuple[str, ...] | None) -> Recognise:
         """What finds regions for a client (digest of tenant and credential): with these recognisers only, or with all
         that are on."""
-        chosen = self._chosen(names)
+        chosen = self.chosen(names)
         edges = self._store(who)
 
         def find(segment: Segment) -> tuple[Region, ...]:
@@ -83,7 +83,8 @@ class Recognition:
         with self._lock:
             self._edges.clear()
 
-    def _chosen(self, names: tuple[str, ...] | None) -> tuple[Recogniser, ...]:
+    def chosen(self, names: tuple[str, ...] | None) -> tuple[Recogniser, ...]:
+        """Those of these names; ``None``: all that are on."""
         if names is None or EVERYTHING in names:
             return self.recognisers
         return tuple(recogniser for recogniser in self.recognisers if recogniser.name in names)

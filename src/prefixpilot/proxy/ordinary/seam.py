@@ -13,10 +13,12 @@ from prefixpilot.pieces import UNCHANGED, Form, composed
 from prefixpilot.proxy.call import Options, RefusedError
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.forms import FormsLedger
+from prefixpilot.proxy.ordinary.decision import Asked, Decision
+from prefixpilot.proxy.ordinary.notes import Note, not_proved
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.ordinary.told import Times
-from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
+from prefixpilot.proxy.ordinary.treat import Ordinary
 from prefixpilot.proxy.preface import Preface, Prefaced, who
 from prefixpilot.proxy.report import TreatmentReport
 from prefixpilot.proxy.settings import Mode
@@ -92,6 +94,7 @@ class OrdinaryTreat:
             decision = Decision(_ended(steadied))
         edits = _edits(prompt, prefaced, decision)
         report = _report(options, decision, steadied) if edits else None
+        told = self._notes(prompt, options, decision) if options.explain else ()
 
         def learn() -> None:
             if steadied.learn is not None:
@@ -100,7 +103,15 @@ class OrdinaryTreat:
                 self._learn(ordinary, prompt, who(options), decision)
 
         learns = recognises or steadied.learn is not None
-        return Treatment(edits, learn if learns else None, None if report is None else report.header(), report)
+        header = None if report is None else report.header()
+        return Treatment(edits, learn if learns else None, header, report, told)
+
+    def _notes(self, prompt: Prompt, options: Options, decision: Decision) -> tuple[Note, ...]:
+        """All that is told of the prompt, in the order of its strings."""
+        recognisers = self._recognition.chosen(options.recognise)
+        notes = (*decision.notes, *not_proved(prompt.segments(), recognisers, decision.notes))
+        places = {segment.pointer: place for place, segment in enumerate(prompt.segments())}
+        return tuple(sorted(notes, key=lambda note: places.get(note.pointer, -1)))
 
     def _decided(self, ordinary: Ordinary, steadied: Steadied, options: Options) -> Decision:
         asked = Asked(
@@ -113,6 +124,7 @@ class OrdinaryTreat:
             max_displacement=_smaller(options.max_displacement, self._max_displacement),
             own=_demands(options),
             fresh=not options.held_out,
+            explain=options.explain,
             endings=steadied.endings,
         )
         return ordinary.treat(asked, self._recognition.recognise(asked.who, options.recognise))
@@ -171,4 +183,5 @@ def _report(options: Options, decision: Decision, steadied: Steadied) -> Treatme
         decision.saved,
         decision.recalled,
         steadied.changes,
+        decision.predicted,
     )

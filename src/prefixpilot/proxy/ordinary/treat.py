@@ -15,104 +15,40 @@ annotation can only ever point to what stands in this very prompt, earlier (inva
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
-from prefixpilot.apis.base import Message, Pointer, Prompt, Segment
+from prefixpilot.apis.base import Message, Pointer, Segment
 from prefixpilot.blocks import estimate_tokens
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
-from prefixpilot.core import DEFAULT_TENANT, Plan, RequestId, TenantId
+from prefixpilot.core import Plan, RequestId
 from prefixpilot.dedup.chunking import text_digest
 from prefixpilot.formats.arrays import ArrayRegion, find_arrays
 from prefixpilot.formats.base import Region
-from prefixpilot.jsontext import Edit, Permute, SetText
-from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, apply, fill
-from prefixpilot.proxy.memory.forms import NOBODY, FormsLedger, NamedText, Sender, Sent
+from prefixpilot.pieces import UNCHANGED, Form, Slot, Span, fill
+from prefixpilot.proxy.memory.forms import FormsLedger, Sender, Sent
 from prefixpilot.proxy.ordinary.arrange import Orders, Route, request
 from prefixpilot.proxy.ordinary.catalogue import Catalogue
 from prefixpilot.proxy.ordinary.chain import Links, joined
 from prefixpilot.proxy.ordinary.chunk_memo import ChunkMemo
-from prefixpilot.proxy.ordinary.passages import Orderer, Passage, Recognise, Treated, as_sent, outside_fences, parts_of
+from prefixpilot.proxy.ordinary.decision import Asked, Decision, Record
+from prefixpilot.proxy.ordinary.notes import Note, of_history
+from prefixpilot.proxy.ordinary.passages import (
+    Orderer,
+    Passage,
+    Recognise,
+    Treated,
+    as_sent,
+    outside_fences,
+    parts_of,
+    sent_of,
+)
 from prefixpilot.proxy.ordinary.repeats import Desk
 from prefixpilot.proxy.ordinary.scope import Before
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
 from prefixpilot.proxy.steps import Planner
 from prefixpilot.volatile.rules import appended
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request without ``context_blocks``.
-
-    Attributes:
-        prompt: its body, read.
-        request_id: under which its regions are planned.
-        who: digest of what makes a sender: credential and the like.
-        tenant: see :class:`prefixpilot.core.Request`; forms are remembered for each tenant alone.
-        recognise: names of the recognisers that count here; ``None`` for those of the settings.
-        order, dedupe: whether they are on here; they only switch off.
-        fresh: whether what is new is treated; if not, only what was sent before is sent again as it was.
-        max_displacement: how far a unit may stand from its place; ``None`` for no bound.
-        own: it has demands of its own, which a form that another sender was given need not meet: only those of the
-            same ``who`` are sent again.
-        endings: words that stand behind strings, by pointer: no part of what is remembered of a message here.
-    """
-
-    prompt: Prompt
-    request_id: RequestId
-    who: bytes = b""
-    tenant: TenantId = DEFAULT_TENANT
-    recognise: tuple[str, ...] | None = None
-    order: bool = True
-    dedupe: bool = True
-    max_displacement: int | None = None
-    own: bool = False
-    fresh: bool = True
-    endings: Mapping[Pointer, str] = field(default_factory=dict)
-
-
-class Record(NamedTuple):
-    """One entry for the ledger."""
-
-    key: bytes
-    sent: Sent
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to send, and what to learn once the engine has it.
-
-    Attributes:
-        forms: of the strings that are changed, by pointer.
-        orders: of the arrays that are put in another order, by pointer: the old index at each place.
-        sender, records: for the ledger.
-        plans: for the index.
-        repeats: annotations that stand in the place of new texts.
-        moved: new regions that were put in another order.
-        saved: estimated tokens that the new annotations save, net.
-        recalled: earlier messages, and regions of system text, that were given the form in which they had been sent,
-            other than the client's.
-        replaces: its records take the place of the sender's earlier ones. Not if repeats are off here: then turns that
-            want them find theirs again.
-    """
-
-    forms: dict[Pointer, Form] = field(default_factory=dict)
-    sender: Sender = NOBODY
-    records: tuple[Record, ...] = ()
-    plans: tuple[Plan, ...] = ()
-    repeats: int = 0
-    moved: int = 0
-    saved: int = 0
-    recalled: int = 0
-    orders: dict[Pointer, tuple[int, ...]] = field(default_factory=dict)
-    replaces: bool = True
-
-    def edits(self, prompt: Prompt) -> list[Edit]:
-        """The edits of the body. O(length of the changed strings)."""
-        texts = {segment.pointer: segment.text for segment in prompt.segments()}
-        edits: list[Edit] = [SetText(pointer, apply(form, texts[pointer])) for pointer, form in self.forms.items()]
-        return edits + [Permute(pointer, order) for pointer, order in self.orders.items()]
 
 
 class Ordinary:
@@ -179,6 +115,7 @@ class _Walk:
         self._passages = 0
         self._recalled = 0
         self._answered = False
+        self._notes: list[Note] = []
         self._before = Before(self._arrays())
 
     def run(self) -> Decision:
@@ -201,6 +138,7 @@ class _Walk:
             self._recalled,
             self._orders,
             self._asked.dedupe,
+            (*self._notes, *(note for treated in self._treated for note in treated.notes)),
         )
 
     def _arrays(self) -> Mapping[str, Any]:
@@ -248,6 +186,10 @@ class _Walk:
             self._catalogue.add_sent(sent, message.segments, self._passages)
         else:
             sent = self._new(message)
+            self._records.append(Record(key, sent))
+            return sent.forms
+        if self._asked.explain:
+            self._notes += of_history(message.segments, [self._regions(segment) for segment in message.segments])
         self._records.append(Record(key, sent))
         return sent.forms
 
@@ -272,7 +214,7 @@ class _Walk:
             treated.append(passage.treat(segment, self._regions(segment), i))
             forms.append(treated[-1].form)
         self._treated += treated
-        return _sent(treated)
+        return sent_of(treated)
 
     def _system(self, message: Message) -> Sequence[Form]:
         forms: list[Form] = []
@@ -299,6 +241,7 @@ class _Walk:
         sent = self._recall(key)
         if sent is not None:
             self._recalled += sent.forms[0] != UNCHANGED
+            self._notes += of_history([segment], [[region]])
             self._catalogue.add_sent(sent, (part,), self._passages)
         else:
 
@@ -307,7 +250,7 @@ class _Walk:
 
             treated = Passage(self._desk(), self._ordering(route)).treat(part, [own], 0)
             self._treated.append(treated)
-            sent = _sent([treated])
+            sent = sent_of([treated])
         self._records.append(Record(key, sent))
         form = sent.forms[0]
         return () if form == UNCHANGED else (Slot(Span(start, end), _moved(form, start)),)
@@ -377,12 +320,6 @@ class _Walk:
         if wanted is None:
             wanted = self._ordinary.settings.recognise
         return EVERYTHING in wanted or form in wanted
-
-
-def _sent(treated: Sequence[Treated]) -> Sent:
-    texts: tuple[NamedText, ...] = tuple(text for each in treated for text in each.texts)
-    targets = tuple(target for each in treated for target in each.targets)
-    return Sent(tuple(each.form for each in treated), texts, targets)
 
 
 def _shifted(region: Region, by: int) -> Region:
