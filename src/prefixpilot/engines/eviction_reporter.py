@@ -1,7 +1,7 @@
 """Tells the proxy which requests an engine has evicted, from inside the engine, without ever making it wait.
 
-``report`` puts ids into a bounded queue and returns; a thread sends them to ``POST /evict``. What does not fit, or cannot
-be delivered, is dropped and counted: a notice that is missing costs a wrong plan, an engine that waits costs everyone.
+``report`` puts ids into a bounded queue and returns; a thread sends them to ``POST /evict``. What does not fit, or
+cannot be delivered, is dropped and counted: a notice that is missing costs a plan, an engine that waits costs everyone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which finished requests still have their whole prompt in an engine's pages (the paper's request-id protocol). Pure.
 
-A request is evicted as soon as one page of its prompt is given to another: so whatever has not been reported is there, to
-its last full page. What it shares with others stays known by them. Page-exact knowledge is what KV events are for.
+A request is evicted as soon as one page of its prompt is given to another: so whatever has not been reported is there,
+to its last full page. What it shares with others stays known by them. Page-exact knowledge is what KV events are for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HeldPages:
         return len(self._pages)
 
     def finished(self, request_id: str, pages: Sequence[int]) -> list[str]:
-        """A request is over, and its prompt stands in ``pages``, all full. Returns who is forgotten for it. O(pages)."""
+        """A request is over; its prompt stands in ``pages``, all full. Returns who is forgotten for it. O(pages)."""
         if not pages:
             return []
         self._forget(request_id)

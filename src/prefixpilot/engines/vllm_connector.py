@@ -2,7 +2,7 @@
 
 vLLM (written against 0.32) makes one in its scheduler's process and one in each worker; the latter does nothing. The
 scheduler tells it of each finished request and its blocks, and of the blocks that each step hands out; from that
-:class:`~prefixpilot.engines.held_pages.HeldPages` knows who has lost a page. Only the first KV cache group is looked at.
+:class:`~prefixpilot.engines.held_pages.HeldPages` knows who has lost a page. It looks at the first KV cache group only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The entry point of vLLM's plugin group ``vllm.general_plugins``: makes the connector known that reports evictions.
 
 vLLM calls :func:`register` in each of its processes, maybe more than once. It does nothing unless the environment
-variable ``PREFIXPILOT_EVICT_URL`` names the proxy; then vLLM knows a KV connector ``PrefixPilotEvictions``, which is used
-only if it is asked for: ``--kv-transfer-config '{"kv_connector": "PrefixPilotEvictions", "kv_role": "kv_both"}'``.
+variable ``PREFIXPILOT_EVICT_URL`` names the proxy; then vLLM knows a KV connector ``PrefixPilotEvictions``, which is
+used only if it is asked for: ``--kv-transfer-config '{"kv_connector": "PrefixPilotEvictions", "kv_role": "kv_both"}'``.
 Nothing of vLLM is replaced or patched (``docs/decisions/0028``).
 """
 
