@@ -21,11 +21,11 @@ NULL_BLOCK: Final = 0
 """The number that vLLM gives to no block."""
 
 
-class NothingToMove(KVConnectorMetadata):
+class NothingToMove(KVConnectorMetadata):  # type: ignore[misc]
     """What the scheduler's side tells the workers' side."""
 
 
-class PrefixPilotEvictions(KVConnectorBase_V1, SupportsHMA):
+class PrefixPilotEvictions(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """See the module. Every method returns at once; none of them raises for what it does not know."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any = None) -> None:
