@@ -1,11 +1,12 @@
 """Whether a subscriber that takes nothing slows a real vLLM down: latency with it, with none, and with one that reads.
 
-    PREFIXPILOT_VLLM_PYTHON=... python -m benchmarks.kv_events_stalled [--rounds 20] [--model FOLDER]
+    PREFIXPILOT_VLLM_PYTHON=... python -m benchmarks.kv_events_stalled [--rounds 10] [--model FOLDER]
 
 One vLLM publishes to a socket of ours. In turns of some requests each, the order drawn anew in every round: nobody
 listens; a subscriber is connected and reads nothing (its process is stopped, all buffers are small); ours reads all.
-Each request is a new prompt of 960 tokens and one token of answer: 30 pages are stored and as many removed.
-``batches that the stalled one got`` below what was sent says that buffers were full and the engine dropped some.
+Each request is a new prompt of 960 tokens and one token of answer: 30 pages are stored and as many removed. Before the
+requests of the stalled turn are timed, others fill all buffers: ``batches that the stalled one got`` in the end, below
+what was published meanwhile, says that the engine had to drop. CPU time is that of all of vLLM's processes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from prefixpilot.engines.base import SourceStatus
 from prefixpilot.engines.endpoints import EventEndpoint
 from prefixpilot.engines.kv_events import KvEventSubscriber
 
-REQUESTS = 25
+REQUESTS = 60
+FILL = 200
 TOKENS = 960
 STALLED = """
 import sys, time, zmq
@@ -105,12 +107,14 @@ class Stalls(Arm):
         assert self._child.stdout is not None
         self._child.stdout.readline()
         self._child.send_signal(signal.SIGSTOP)
+        for _ in range(FILL):
+            warm()
 
     def end(self) -> None:
         self._child.send_signal(signal.SIGCONT)
         told, _ = self._child.communicate(timeout=60)
         self.got += int(told)
-        self.sent += REQUESTS + 1
+        self.sent += FILL + REQUESTS + 1
 
 
 def prompt(chance: random.Random) -> list[int]:
@@ -124,7 +128,7 @@ def timed(server: VllmServer, chance: random.Random) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def figures(times: list[float]) -> dict[str, float]:
+def figures(times: list[float]) -> dict[str, Any]:
     ranked = sorted(times)
     return {
         "requests": len(ranked),
@@ -135,11 +139,17 @@ def figures(times: list[float]) -> dict[str, float]:
     }
 
 
+def spread(values: list[float]) -> str:
+    """Least, median and most of the rounds' means."""
+    return f"{min(values):.1f} / {statistics.median(values):.1f} / {max(values):.1f}"
+
+
 def run(server: VllmServer, rounds: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     stalls = Stalls()
     arms: list[Arm] = [Arm(), stalls, Reads()]
     times: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    cpu: dict[str, list[float]] = {arm.name: [] for arm in arms}
     for _ in range(2 * REQUESTS):
         timed(server, chance)
     differences: list[float] = []
@@ -148,13 +158,15 @@ def run(server: VllmServer, rounds: int, seed: int) -> dict[str, Any]:
         for arm in chance.sample(arms, len(arms)):
             arm.begin(server, lambda: timed(server, chance))
             timed(server, chance)
+            before = server.cpu_seconds()
             part = [timed(server, chance) for _ in range(REQUESTS)]
+            cpu[arm.name].append((server.cpu_seconds() - before) / REQUESTS * 1000)
             arm.end()
             times[arm.name] += part
             medians[arm.name] = statistics.median(part)
         differences.append(medians[Stalls.name] - medians[Arm.name])
     return {
-        **{name: figures(part) for name, part in times.items()},
+        **{name: {**figures(part), "cpu_ms_a_request": spread(cpu[name])} for name, part in times.items()},
         "batches that the stalled one got": f"{stalls.got} of {stalls.sent}",
         "median of stalled minus nobody, ms, median over rounds": round(statistics.median(differences), 2),
         "rounds in which stalled was slower": f"{sum(d > 0 for d in differences)} of {rounds}",
@@ -163,7 +175,7 @@ def run(server: VllmServer, rounds: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

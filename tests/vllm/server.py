@@ -140,6 +140,13 @@ class VllmServer:
     ) -> None:
         self.stop()
 
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes so far. Linux only."""
+        assert self._process is not None
+        fields = (stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat"))
+        ticks = sum(int(each[11]) + int(each[12]) for each in fields if int(each[2]) == self._process.pid)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
