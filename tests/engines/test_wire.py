@@ -359,3 +359,18 @@ def test_what_sglang_writes() -> None:
         PagesRemoved((a, b, c)),
     )
     assert pairs.events == (PagesStored((a,), None, (), 4),)
+
+
+@pytest.mark.parametrize("release", ["0.11.0", "0.20.0"])
+def test_what_earlier_releases_of_vllm_wrote(release: str) -> None:
+    first, second, *more = captured(WIRE / f"vllm-{release}")
+    assert first == DecodedBatch(
+        (CacheCleared(), PagesStored((name(-1), name(7)), None, (5, 6, 7, 8), 2)),
+        None,
+        0,
+    )
+    below = PagesStored((PageHash(b"h" * 32),), PageHash(b"p" * 32), (1, 2), 2, medium="CPU", adapter="3")
+    assert second == DecodedBatch((PagesRemoved((name(7),)), below), 2, 0)
+    adapted = PagesStored((name(1), name(2)), None, (5, 6, 7, 8), 2, "GPU", "poet", (("tenant-a",), None), 1)
+    expected = [DecodedBatch((adapted, PagesRemoved((name(1),), group=1)), 0, 0)]
+    assert more == (expected if release == "0.20.0" else [])
