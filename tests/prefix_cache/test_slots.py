@@ -76,7 +76,7 @@ def test_a_conversation_keeps_its_slot_when_others_share_its_document() -> None:
     best = cache.best(A + C)
     assert best is not None and (best.slot, best.cached) == (1, 600)
     run(cache, A + C, best.slot)
-    assert cache.prompt_of(0) == conversation
+    assert cache.contents.slots[0].text == conversation
     assert run(cache, conversation + b"answer, and the next question", 0) == len(conversation)
 
 
@@ -85,6 +85,18 @@ def test_without_worth_the_slot_with_most_in_common_is_as_good() -> None:
     run(cache, A, 0)
     best = cache.best(A + C)
     assert best is not None and best == (0, 600, 0.0)
+    assert best.gain == 600
+
+
+def test_a_slot_stays_through_which_the_store_can_be_reached() -> None:
+    """With one slot of two in use, and the conversation in the store: what shares its head is better computed."""
+    cache = SlotCache(2)
+    run(cache, A + B + C, 0, worth=0.9)
+    run(cache, A + b"d" * 600, 0)
+    best = cache.best(A + b"e" * 100)
+    assert best is not None and best.slot == 1
+    run(cache, A + b"e" * 100, 1)
+    assert cache.preview(A + B + C, 0).cached == 1800
 
 
 def test_a_busy_slot_is_not_waited_for() -> None:
@@ -119,14 +131,14 @@ def test_what_failed_leaves_an_empty_slot_and_what_is_forgotten_is_not_expected(
     cache.forget_store()
     assert cache.preview(A, 0).cached == 0
     cache.clear_idle()
-    assert cache.held_bytes == 0
+    assert cache.contents == (cache.contents.slots, ()) and not cache.contents.slots[0].text
 
 
 def test_the_store_is_bounded_and_the_oldest_goes_first() -> None:
     cache = SlotCache(1, store_bytes=1300)
     for prompt in (A, B, C, b"d" * 600):
         run(cache, prompt, 0)
-    assert cache.held_bytes == 1800
+    assert [held.text for held in cache.contents.store] == [B, C]
     assert [cache.preview(each, 0).cached for each in (A, B, C)] == [0, 600, 600]
 
 
@@ -171,14 +183,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.busy) < 3)
     @rule(prompt=PROMPTS, worth=st.floats(0, 1), best=st.booleans())
     def begins(self, prompt: bytes, worth: float, best: bool) -> None:
-        before = self.cache.best(prompt)
+        before = self.cache.best(prompt, worth)
         assert before is not None
-        assert before.gain == max(self.cache.preview(prompt, slot).gain for slot in self.cache.idle)
+        assert before.gain == max(self.cache.preview(prompt, slot, worth).gain for slot in self.cache.idle)
         slot = before.slot if best else self.cache.own_choice(prompt)
         assert slot is not None and slot not in self.busy
-        expected = self.cache.preview(prompt, slot)
+        expected = self.cache.preview(prompt, slot, worth)
         assert 0 <= expected.cached <= max((common_prefix(prompt, each) for each in self.seen), default=0)
-        assert expected.lost >= 0
+        assert 0 <= expected.left <= sum(map(len, {*self.seen, prompt}))
         assert self.cache.place(prompt, slot, worth) == expected.cached
         self.busy[slot] = prompt
         self.seen.add(prompt)
@@ -189,7 +201,7 @@ class Machine(RuleBasedStateMachine):
         slot = data.draw(st.sampled_from(sorted(self.busy)))
         self.cache.release(slot, failed=failed)
         prompt = self.busy.pop(slot)
-        assert self.cache.prompt_of(slot) == (b"" if failed else prompt)
+        assert self.cache.contents.slots[slot].text == (b"" if failed else prompt)
 
     @rule()
     def is_wrong(self) -> None:
@@ -198,13 +210,15 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def is_cleared(self) -> None:
         self.cache.clear_idle()
-        assert self.cache.held_bytes == sum(map(len, self.busy.values()))
+        assert sorted(held.text for held in self.cache.contents.slots if held.text) == sorted(
+            filter(None, self.busy.values())
+        )
 
     @invariant()
     def holds(self) -> None:
         self.cache.check_invariants()
         assert set(self.cache.idle) == {0, 1, 2} - set(self.busy)
-        assert all(self.cache.prompt_of(slot) == prompt for slot, prompt in self.busy.items())
+        assert all(self.cache.contents.slots[slot].text == prompt for slot, prompt in self.busy.items())
 
 
 TestMachine = Machine.TestCase

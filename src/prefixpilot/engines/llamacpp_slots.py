@@ -150,7 +150,7 @@ class SlotRouter:
         if self._pause:
             self._pause -= 1
             return None
-        best = self._cache.best(prompt)
+        best = self._cache.best(prompt, worth)
         if best is None:
             return None
         self.named += 1

@@ -8,8 +8,9 @@ What a request does to them, as its server does it (measured with xllamacpp 2026
                                          of which a quarter at least is kept, comes out of the store into the slot
     then ............................... prompts of all other idle slots are copied to the store
 
-So a prompt that is taken from the store is *used up*, unless an idle slot holds it too. Prompts are bytes here: the
-thresholds are ratios, so that bytes do as well as tokens where text is even.
+So a prompt that is taken from the store is *used up*, unless an idle slot holds it too; and the store is out of reach
+of a prompt while every slot is empty or holds something much like it. Prompts are bytes here: the thresholds are
+ratios, so that bytes do as well as tokens where text is even.
 """
 
 from __future__ import annotations
@@ -24,28 +25,39 @@ KEPT_OF_SLOT: Final = 0.5
 KEPT_OF_STORED: Final = 0.25
 SIMILAR: Final = 0.1
 """Shares of the slot's prompt, of a stored prompt, and of the new prompt, from which llama.cpp takes them."""
-MAX_STORED: Final = 256
+DOUBT: Final = 0.9
+"""Of a threshold: as close to it, bytes do not say what tokens would; then the worse is expected."""
 AT_RISK: Final = 0.2
-"""Share of what a prompt is worth that is lost when no slot holds it any more, though the store does."""
+"""Share of what a prompt is worth that is lost when only the store holds it: the next one may use it up."""
 HALF_LIFE: Final = 64
 """Requests after which a prompt is worth half as much."""
+MAX_STORED: Final = 64
+MAX_WEIGHED: Final = 12
+"""Prompts, those worth most, whose loss is weighed when a slot is chosen."""
+_MAX_PAIRS: Final = 20_000
 
 
 class Held(NamedTuple):
     """A prompt that is held.
 
     Attributes:
-        text: of it.
+        number: of it; no other prompt has it.
         worth: how likely it is to be gone on with, 0 to 1.
-        used: number of the request that left it.
     """
 
+    number: int
     text: bytes
     worth: float
-    used: int
 
 
-EMPTY: Final = Held(b"", 0.0, 0)
+EMPTY: Final = Held(0, b"", 0.0)
+
+
+class Contents(NamedTuple):
+    """What is held: one prompt a slot, and the stored ones, oldest first."""
+
+    slots: tuple[Held, ...]
+    store: tuple[Held, ...] = ()
 
 
 class Placement(NamedTuple):
@@ -54,31 +66,17 @@ class Placement(NamedTuple):
     Attributes:
         slot: its id.
         cached: bytes of the prompt that need not be computed.
-        lost: bytes, weighted by worth, of other prompts that would have to be computed again.
+        left: bytes, weighted by worth, of prompts that need not be computed when they come again.
     """
 
     slot: int
     cached: int
-    lost: float
+    left: float
 
     @property
     def gain(self) -> float:
-        """What is saved now, less what is lost for later."""
-        return self.cached - self.lost
-
-
-class _Step(NamedTuple):
-    """What happens to a slot and to the store before a prompt is computed.
-
-    Attributes:
-        cached: see :class:`Placement`.
-        store: as it is then.
-        taken: the prompt that came out of the store, or stood in the slot.
-    """
-
-    cached: int
-    store: tuple[Held, ...]
-    taken: Held
+        """What is saved now and later."""
+        return self.cached + self.left
 
 
 class SlotCache:
@@ -87,55 +85,51 @@ class SlotCache:
     Args:
         slots: how many there are, 1 or more.
         store_bytes: bound of the stored prompts in all; 0: there is no store. No more than MAX_STORED are followed.
-        copies_idle: prompts of idle slots are copied to the store when a request begins elsewhere.
     """
 
-    def __init__(self, slots: int, store_bytes: int = 1 << 20, *, copies_idle: bool = True) -> None:
+    def __init__(self, slots: int, store_bytes: int = 1 << 20) -> None:
         if slots < 1:
             raise ConfigError("slots", f"is {slots}", "use an int of 1 or more")
         if store_bytes < 0:
             raise ConfigError("store_bytes", f"is {store_bytes}", "use an int of 0 or more")
-        self._slots = [EMPTY] * slots
+        self._contents = Contents((EMPTY,) * slots)
         self._busy = [False] * slots
-        self._store: tuple[Held, ...] = ()
         self._store_bytes = store_bytes
-        self._copies_idle = copies_idle
-        self._now = 0
+        self._newest = EMPTY
+        self._common: dict[tuple[int, int], int] = {}
 
-    def __len__(self) -> int:
-        return len(self._slots)
+    @property
+    def contents(self) -> Contents:
+        """What is held now."""
+        return self._contents
 
     @property
     def idle(self) -> tuple[int, ...]:
         """Slots that compute nothing."""
         return tuple(slot for slot, busy in enumerate(self._busy) if not busy)
 
-    @property
-    def held_bytes(self) -> int:
-        """Of all prompts, in slots and store."""
-        return sum(len(held.text) for held in (*self._slots, *self._store))
+    def preview(self, prompt: bytes, slot: int, worth: float = 0.0) -> Placement:
+        """What a slot would do for a prompt. Changes nothing that is held. O(prompts held * MAX_WEIGHED)."""
+        new = self._new(prompt, worth)
+        cached, after = self._placed(new, self._checked(slot))
+        weighed = {held.number: held for part in (*self._contents, (new,)) for held in part if held.worth}
+        most = sorted(weighed.values(), key=self._worth, reverse=True)[:MAX_WEIGHED]
+        return Placement(slot, cached, sum(self._worth(held) * self._reach(after, held) for held in most))
 
-    def prompt_of(self, slot: int) -> bytes:
-        """What a slot holds."""
-        return self._slots[self._checked(slot)].text
-
-    def preview(self, prompt: bytes, slot: int) -> Placement:
-        """What a slot would do for a prompt. Changes nothing. O(bytes * prompts held) at worst."""
-        step = self._step(prompt, self._checked(slot))
-        return Placement(slot, step.cached, self._lost(prompt, slot, step))
-
-    def best(self, prompt: bytes) -> Placement | None:
+    def best(self, prompt: bytes, worth: float = 0.0) -> Placement | None:
         """The idle slot with the most gain, of equal ones the one used least lately; ``None`` if all are busy."""
-        previews = [self.preview(prompt, slot) for slot in self.idle]
-        return max(previews, key=lambda p: (p.gain, -self._slots[p.slot].used, -p.slot), default=None)
+        previews = [self.preview(prompt, slot, worth) for slot in self.idle]
+        used = self._contents.slots
+        return max(previews, key=lambda p: (p.gain, -used[p.slot].number, -p.slot), default=None)
 
     def own_choice(self, prompt: bytes) -> int | None:
         """The slot that llama.cpp takes if it is told none; ``None`` if all are busy."""
-        common = {slot: common_prefix(self._slots[slot].text, prompt) for slot in self.idle}
+        new, held = self._new(prompt, 0.0), self._contents.slots
+        common = {slot: self._shared(held[slot], new) for slot in self.idle}
         similar = [slot for slot, length in common.items() if length > SIMILAR * len(prompt)]
         if similar:
             return max(similar, key=lambda slot: (common[slot], -slot))
-        return min(common, key=lambda slot: (self._slots[slot].used, -slot), default=None)
+        return min(common, key=lambda slot: (held[slot].number, -slot), default=None)
 
     def place(self, prompt: bytes, slot: int, worth: float = 0.0) -> int:
         """A request with that prompt begins in an idle slot. Returns the bytes of it that are cached.
@@ -145,87 +139,117 @@ class SlotCache:
         """
         if self._busy[self._checked(slot)]:
             raise InvalidInputError("slot", f"{slot} is busy", "place it in one of `idle`")
-        self._now += 1
-        step = self._step(prompt, slot)
-        self._store = step.store
-        self._slots[slot] = Held(prompt, worth, self._now)
+        cached, self._contents = self._placed(self._new(prompt, worth), slot)
         self._busy[slot] = True
-        if self._copies_idle:
-            for other in self.idle:
-                self._store = _saved(self._store, self._slots[other])
-        self._bound_store()
-        return step.cached
+        return cached
 
     def release(self, slot: int, *, failed: bool = False) -> None:
         """The request in a slot is over; ``failed``: nobody knows what the slot holds now."""
         self._busy[self._checked(slot)] = False
         if failed:
-            self._slots[slot] = EMPTY
+            self.empty(slot)
 
     def empty(self, slot: int) -> None:
         """The slot turned out to hold nothing."""
-        self._slots[self._checked(slot)] = EMPTY
+        slots = list(self._contents.slots)
+        slots[self._checked(slot)] = EMPTY
+        self._contents = self._contents._replace(slots=tuple(slots))
 
     def forget_store(self) -> None:
         """The store turned out to hold other things than was thought."""
-        self._store = ()
+        self._contents = self._contents._replace(store=())
 
     def clear_idle(self) -> None:
         """Nothing is known but of slots that compute."""
         for slot in self.idle:
-            self._slots[slot] = EMPTY
-        self._store = ()
+            self.empty(slot)
+        self.forget_store()
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if the structure is broken. O(everything held)."""
-        if sum(len(held.text) for held in self._store) > self._store_bytes:
+        texts = sorted(held.text for held in self._contents.store)
+        if sum(map(len, texts)) > self._store_bytes or len(texts) > MAX_STORED:
             raise InvariantError("the store holds more than its bound")
-        if any(not held.text for held in self._store):
+        if b"" in texts:
             raise InvariantError("the store holds an empty prompt")
-        texts = sorted(held.text for held in self._store)
         if any(later.startswith(text) for text, later in pairwise(texts)):
             raise InvariantError("a stored prompt stands inside another one")
+        if len(self._common) > _MAX_PAIRS:
+            raise InvariantError("too many pairs are remembered")
 
     def _checked(self, slot: int) -> int:
-        if not 0 <= slot < len(self._slots):
-            raise InvalidInputError("slot", f"is {slot}", f"use 0 to {len(self._slots) - 1}")
+        if not 0 <= slot < len(self._busy):
+            raise InvalidInputError("slot", f"is {slot}", f"use 0 to {len(self._busy) - 1}")
         return slot
 
-    def _step(self, prompt: bytes, slot: int) -> _Step:
-        held = self._slots[slot]
-        common = common_prefix(held.text, prompt)
-        similar = common > SIMILAR * len(prompt)
-        if not held.text or (similar and common >= KEPT_OF_SLOT * len(held.text)):
-            return _Step(common, self._store, held)
-        store = _saved(self._store, held) if self._store_bytes else ()
-        kept, best, taken = common / len(held.text), common, held
+    def _new(self, prompt: bytes, worth: float) -> Held:
+        """The prompt with a number; the same one again if it is asked for again."""
+        if prompt != self._newest.text or worth != self._newest.worth or self._newest in self._contents.slots:
+            self._newest = Held(self._newest.number + 1, prompt, worth)
+        return self._newest
+
+    def _shared(self, one: Held, other: Held) -> int:
+        """Bytes that two prompts have in common at their heads, remembered."""
+        pair = (one.number, other.number) if one.number < other.number else (other.number, one.number)
+        length = self._common.get(pair)
+        if length is None:
+            if len(self._common) >= _MAX_PAIRS:
+                self._common.clear()
+            length = self._common[pair] = common_prefix(one.text, other.text)
+        return length
+
+    def _door(self, held: Held, new: Held) -> bool:
+        """Whether a slot with that prompt goes to the store for a new one."""
+        common = self._shared(held, new)
+        keeps = common > SIMILAR * len(new.text) and common >= DOUBT * KEPT_OF_SLOT * len(held.text)
+        return bool(held.text) and not keeps and self._store_bytes > 0
+
+    def _placed(self, new: Held, slot: int) -> tuple[int, Contents]:
+        """What is cached of a new prompt in a slot, and what is held once it has begun there."""
+        slots, store = self._contents
+        held = slots[slot]
+        cached = self._shared(held, new)
+        if self._door(held, new):
+            store = _saved(store, held)
+            taken = self._found(store, held, new)
+            if taken is not None:
+                cached, store = self._shared(taken, new), tuple(each for each in store if each is not taken)
+        for other in self.idle:
+            if other != slot and self._store_bytes:
+                store = _saved(store, slots[other])
+        after = (*slots[:slot], new, *slots[slot + 1 :])
+        return cached, Contents(after, self._bounded(store))
+
+    def _found(self, store: tuple[Held, ...], held: Held, new: Held) -> Held | None:
+        """What llama.cpp takes from its store: each one has to be better in both shares than the one before."""
+        best, taken = self._shared(held, new), None
+        kept = best / len(held.text)
         for each in store:
-            length = common_prefix(each.text, prompt)
+            length = self._shared(each, new)
             share = length / len(each.text)
             if share >= KEPT_OF_STORED and share > kept and length > best:
                 kept, best, taken = share, length, each
-        return _Step(best, tuple(each for each in store if each is not taken or taken is held), taken)
+        return taken
 
-    def _lost(self, prompt: bytes, slot: int, step: _Step) -> float:
-        """Of what stood in the slot, and of what came out of the store. What is left in the store only may be taken
-        from there by the next prompt that shares its head."""
-        held, taken = self._slots[slot], step.taken
-        seated = [prompt, *(each.text for other, each in enumerate(self._slots) if other != slot)]
-        stored = [each.text for each in step.store]
-        lost = self._worth(held) * AT_RISK * _missing(held.text, seated)
-        touched = {each.text: each for each in (held, taken)}.values()
-        return lost + sum(self._worth(each) * (1 - AT_RISK) * _missing(each.text, seated + stored) for each in touched)
+    def _reach(self, contents: Contents, held: Held) -> float:
+        """Bytes of a prompt that some slot would have cached; those in the store count a little less."""
+        best: float = max(self._shared(each, held) for each in contents.slots)
+        if any(self._door(each, held) for each in contents.slots):
+            shared = ((self._shared(each, held), len(each.text)) for each in contents.store)
+            stored = max((length for length, total in shared if length >= KEPT_OF_STORED * total), default=0)
+            best = max(best, stored * (1 - AT_RISK))
+        return best
 
     def _worth(self, held: Held) -> float:
-        return float(held.worth * 0.5 ** ((self._now - held.used) / HALF_LIFE))
+        return float(held.worth * 0.5 ** ((self._newest.number - held.number) / HALF_LIFE))
 
-    def _bound_store(self) -> None:
-        first = max(0, len(self._store) - MAX_STORED)
-        total = sum(len(held.text) for held in self._store[first:])
+    def _bounded(self, store: tuple[Held, ...]) -> tuple[Held, ...]:
+        first = max(0, len(store) - MAX_STORED)
+        total = sum(len(held.text) for held in store[first:])
         while total > self._store_bytes:
-            total -= len(self._store[first].text)
+            total -= len(store[first].text)
             first += 1
-        self._store = self._store[first:]
+        return store[first:]
 
 
 def common_prefix(one: bytes, other: bytes) -> int:
@@ -252,8 +276,3 @@ def _saved(store: tuple[Held, ...], held: Held) -> tuple[Held, ...]:
 
 def _without_parts(store: tuple[Held, ...], held: Held) -> Iterator[Held]:
     return (each for each in store if not held.text.startswith(each.text))
-
-
-def _missing(text: bytes, held: list[bytes]) -> int:
-    """Bytes of a prompt that nothing of what is held has at its head."""
-    return len(text) - max((common_prefix(text, each) for each in held), default=0)

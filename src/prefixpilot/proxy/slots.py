@@ -194,6 +194,7 @@ class Slots:
         if facts is not None and self._router is None:
             self._facts = facts
             self._router = SlotRouter(SlotCache(facts.slots))
+            self._next = float("-inf")
             log.info("llama.cpp has %d slots; requests are sent to the one that saves most", facts.slots)
 
     async def _get(self, target: bytes) -> bytes:
