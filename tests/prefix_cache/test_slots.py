@@ -89,10 +89,10 @@ def test_without_worth_the_slot_with_most_in_common_is_as_good() -> None:
 
 
 def test_a_slot_stays_through_which_the_store_can_be_reached() -> None:
-    """With one slot of two in use, and the conversation in the store: what shares its head is better computed."""
+    """The conversation is in the store only: what shares its head would use it up, and is better computed."""
     cache = SlotCache(2)
     run(cache, A + B + C, 0, worth=0.9)
-    run(cache, A + b"d" * 600, 0)
+    run(cache, b"d" * 600, 0)
     best = cache.best(A + b"e" * 100)
     assert best is not None and best.slot == 1
     run(cache, A + b"e" * 100, 1)
@@ -131,7 +131,7 @@ def test_what_failed_leaves_an_empty_slot_and_what_is_forgotten_is_not_expected(
     cache.forget_store()
     assert cache.preview(A, 0).cached == 0
     cache.clear_idle()
-    assert cache.contents == (cache.contents.slots, ()) and not cache.contents.slots[0].text
+    assert not cache.contents.store and not cache.contents.slots[0].text
 
 
 def test_the_store_is_bounded_and_the_oldest_goes_first() -> None:
