@@ -112,7 +112,7 @@ class SlotCache:
         """What a slot would do for a prompt. Changes nothing that is held. O(prompts held * MAX_WEIGHED)."""
         new = self._new(prompt, worth)
         cached, after = self._placed(new, self._checked(slot))
-        weighed = {held.number: held for part in (*self._contents, (new,)) for held in part if held.worth}
+        weighed = {held.text: held for part in (*self._contents, (new,)) for held in part if held.worth}
         most = sorted(weighed.values(), key=self._worth, reverse=True)[:MAX_WEIGHED]
         return Placement(slot, cached, sum(self._worth(held) * self._reach(after, held) for held in most))
 
