@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prefixpilot.engines.doctor import findings, probe, template
-from prefixpilot.engines.doctor.client import Client
 from prefixpilot.engines.doctor.facts import PATHS, Answer, Facts, identity, read_facts
 from prefixpilot.engines.doctor.findings import Finding
 from prefixpilot.providers.limits import builtin_limits
 
 SAMPLES: Final = 4
 """Times that ``/metrics`` is asked for, to see whether one process answers."""
+
+
+class Asks(Protocol):
+    """Asks an engine: :class:`~prefixpilot.engines.doctor.client.Client`. Raises nothing; status 0 is no answer."""
+
+    host: str
+
+    def get(self, path: str) -> Answer: ...
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Report:
         return not any(finding.status in ("warn", "fail") for finding in self.findings)
 
 
-def examine(client: Client, url: str, model: str | None, mark: str | None, tell: Callable[[str], None]) -> Report:
+def examine(client: Asks, url: str, model: str | None, mark: str | None, tell: Callable[[str], None]) -> Report:
     """Examine an engine. Never raises: an engine that does not answer is a finding.
 
     Args:
@@ -52,10 +60,10 @@ def examine(client: Client, url: str, model: str | None, mark: str | None, tell:
     if first.status == 0:
         reason = first.body.decode("utf-8", "replace")
         return Report(url, Facts(), (Finding("engine", "fail", f"does not answer ({reason})", "start it first"),))
-    if first.status in (401, 403):
+    provider = builtin_limits().provider(client.host)
+    if first.status in (401, 403) and provider is None:
         what = f"refuses the key, or wants one (HTTP {first.status})"
         return Report(url, Facts(), (Finding("engine", "fail", what, "--key-env NAME of the variable that holds it"),))
-    provider = builtin_limits().provider(client.host)
     if provider is None:
         answers |= {path: client.get(path) for path in PATHS if path not in answers}
     facts = read_facts(answers)
@@ -66,7 +74,7 @@ def examine(client: Client, url: str, model: str | None, mark: str | None, tell:
 
 
 def _said(
-    client: Client, facts: Facts, provider: str | None, model: str | None, tell: Callable[[str], None]
+    client: Asks, facts: Facts, provider: str | None, model: str | None, tell: Callable[[str], None]
 ) -> Iterator[Finding]:
     """What can be known without asking the model for anything."""
     limits = None if provider is None else builtin_limits().of(provider, model or "")
@@ -74,9 +82,10 @@ def _said(
         yield from findings.of_provider(provider, limits)
         yield Finding("cached_tokens", "unknown", "only an answer tells", "run again with --probe")
         return
-    yield from findings.of_facts(facts)
     if facts.engine == "prefixpilot":
+        yield findings.of_facts(facts)[0]
         return
+    yield from findings.of_facts(facts)
     tell("rendering a conversation")
     yield template.judge(*rendered(client, facts, model))
     tell("looking for replicas")
@@ -99,7 +108,7 @@ def _settled(said: Sequence[Finding], probed: Sequence[Finding]) -> tuple[Findin
 Renderings = tuple[list[template.Rendering | None], list[template.Rendering | None]]
 
 
-def rendered(client: Client, facts: Facts, model: str | None) -> Renderings:
+def rendered(client: Asks, facts: Facts, model: str | None) -> Renderings:
     """The turns of a conversation as the engine renders them, closed and open. ``None`` where it does not."""
     path = "/apply-template" if facts.engine == "llama.cpp" else "/tokenize"
     closed: list[template.Rendering | None] = []
@@ -121,7 +130,7 @@ def _rendering(answer: Answer) -> template.Rendering | None:
     return tokens if isinstance(tokens, list) and tokens and all(isinstance(each, int) for each in tokens) else None
 
 
-def run_probe(client: Client, model: str | None, mark: str, tell: Callable[[str], None]) -> Iterator[probe.Step]:
+def run_probe(client: Asks, model: str | None, mark: str, tell: Callable[[str], None]) -> Iterator[probe.Step]:
     """Send the prompts one after another; ends with the first that gets no answer."""
     documents = probe.documents()
     user = [{"role": "user", "content": probe.question(mark, documents)}]
@@ -143,7 +152,7 @@ def run_probe(client: Client, model: str | None, mark: str, tell: Callable[[str]
     yield probe.Step("turn 2", _asked(client, model, talk))
 
 
-def _asked(client: Client, model: str | None, messages: Sequence[dict[str, str]]) -> probe.Counts:
+def _asked(client: Asks, model: str | None, messages: Sequence[dict[str, str]]) -> probe.Counts:
     body = probe.body(model, messages)
     answer = client.post("/v1/chat/completions", body)
     if answer.status == 400 and b"max_completion_tokens" in answer.body:

@@ -49,16 +49,17 @@ def judge(closed: Sequence[Rendering | None], opened: Sequence[Rendering | None]
         opened: with it, as it is sent.
     """
     worst: Finding | None = None
+    if None in opened:
+        return Finding(NAME, "unknown", "the engine shows no rendered prompt", "run again with --probe")
     for end, turn, following in zip(closed, opened, opened[1:], strict=False):
-        if turn is None or following is None:
-            return Finding(NAME, "unknown", "the engine shows no rendered prompt", "run again with --probe")
+        assert turn is not None and following is not None
         same = common_length(turn, following)
         if same == len(turn):
             continue
         if end is not None and same >= common_length(end, turn):
             worst = worst or _opens(len(turn) - same)
         else:
-            worst = _changes(turn, following, same)
+            return _changes(turn, following, same)
     return worst or Finding(NAME, "ok", "turn n is a prefix of turn n+1")
 
 
