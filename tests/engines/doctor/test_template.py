@@ -51,7 +51,7 @@ def test_one_that_opens_answers_otherwise_than_it_keeps_them() -> None:
 
 def test_ones_that_change_what_stands_in_front() -> None:
     found = finding(counting)
-    assert found.status == "fail" and "after 1 of" in found.what and "'[1 messages]<user>Whic'" in found.what
+    assert found.status == "fail" and "after 1 of" in found.what and "'[1 messages]<user>Whi'" in found.what
     assert finding(trimming).status == "fail"
 
 
