@@ -22,13 +22,19 @@ LONG = "The ferry to the island leaves at nine. " * 20
 
 
 class LlamaCpp:
-    """Answers as llama.cpp does, as far as slots go; ``cached`` is what it says of each chat."""
+    """Answers as llama.cpp does, as far as slots go.
+
+    Attributes:
+        cached: what it says of each chat.
+        held: what it says that slots hold, in tokens.
+    """
 
     def __init__(self, slots: int = 2, server: bytes = SERVER, cached: int | None = None) -> None:
         self.slots = slots
         self.server = server
         self.cached = cached
         self.status = b"200 OK"
+        self.held: list[int | None] = [300] * slots
         self.props: Any = {"total_slots": slots, "endpoint_slots": True, "model_alias": "m"}
 
     def __call__(self, request: RawRequest) -> bytes:
@@ -36,7 +42,8 @@ class LlamaCpp:
         if path == b"/props":
             return plain(b"200 OK", json.dumps(self.props).encode(), self.server, JSON)
         if path == b"/slots":
-            rows = [{"id": slot, "is_processing": False} for slot in range(self.slots)]
+            held = [{} if tokens is None else {"n_prompt_tokens": tokens} for tokens in self.held]
+            rows = [{"id": slot, "is_processing": False, **each} for slot, each in enumerate(held)]
             return plain(b"200 OK", json.dumps(rows).encode(), self.server, JSON)
         if request.lines[0].startswith(b"GET"):
             return plain(b"200 OK", b"{}", self.server, JSON)
@@ -55,6 +62,17 @@ def running(llama: LlamaCpp, **settings: Any) -> Iterator[tuple[RawEngine, Runni
         yield engine, proxy
 
 
+@contextmanager
+def watched(llama: LlamaCpp) -> Iterator[tuple[RawEngine, RunningProxy]]:
+    """Once it has seen a request, and what became of the slots."""
+    with running(llama) as (engine, proxy):
+        post_chat(proxy.url, chat([user("The first. " * 30)]), X_PrefixPilot_Mode="off")
+        while stats(proxy)["state"] == "watching":
+            post_chat(proxy.url, chat([user("The first. " * 30)]), X_PrefixPilot_Mode="off")
+        engine.requests.clear()
+        yield engine, proxy
+
+
 def posts(engine: RawEngine) -> list[RawRequest]:
     return [request for request in engine.requests if request.lines[0].startswith(b"POST")]
 
@@ -70,7 +88,7 @@ def stats(proxy: RunningProxy) -> dict[str, Any]:
 
 def test_a_conversation_keeps_its_slot_and_others_go_elsewhere() -> None:
     first = [user(LONG + "When does it leave?")]
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         post_chat(proxy.url, chat(first))
         post_chat(proxy.url, chat([*first, assistant("at nine"), user("And back?")]))
         post_chat(proxy.url, chat([user("Something else. " * 40)]))
@@ -82,7 +100,7 @@ def test_a_conversation_keeps_its_slot_and_others_go_elsewhere() -> None:
 
 def test_every_other_character_of_the_body_stays() -> None:
     body = b'{ "model":"m",\n "messages":[{"role":"user","content":"\\u00e9 \xc3\xa9 1"}], "seed": 1e0}'
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         fetch(proxy.url, "POST", "/v1/chat/completions", body, {"Content-Type": "application/json", "X-Mine": "1"})
         sent = posts(engine)[0]
         slot = json.loads(sent.body)["id_slot"]
@@ -103,23 +121,23 @@ def test_every_other_character_of_the_body_stays() -> None:
     ],
 )
 def test_what_is_not_ours_to_place_goes_as_it_came(target: str, body: Any) -> None:
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         data = json.dumps(body).encode()
         fetch(proxy.url, "POST", target, data, {"Content-Type": "application/json"})
         assert [request.body for request in posts(engine)] == [data]
-        assert stats(proxy)["named"] == 0
+        assert stats(proxy) == {"state": "on", "slots": 2, "named": 0}
 
 
 @pytest.mark.parametrize("target", ["/v1/completions", "/v1/responses"])
 def test_other_apis_that_read_it_get_it_too(target: str) -> None:
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         fetch(proxy.url, "POST", target, {"prompt": LONG, "input": LONG}, {"Content-Type": "application/json"})
         assert slots_of(engine) != [None]
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow"])
 def test_only_mode_on_names_slots(mode: str) -> None:
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         post_chat(proxy.url, chat([user(LONG)]), X_PrefixPilot_Mode=mode)
         assert slots_of(engine) == [None]
 
@@ -146,7 +164,7 @@ def test_a_server_that_does_not_say_how_many_slots_it_has_gets_none() -> None:
 
 
 def test_a_slot_is_named_together_with_what_is_planned() -> None:
-    with running(LlamaCpp()) as (engine, proxy):
+    with watched(LlamaCpp()) as (engine, proxy):
         answer = post_chat(proxy.url, chat([user("Which?")], [LONG + "a", LONG + "b"]))
         sent = json.loads(posts(engine)[0].body)
     assert answer.header("X-PrefixPilot-Plan") is not None
@@ -154,31 +172,68 @@ def test_a_slot_is_named_together_with_what_is_planned() -> None:
 
 
 def test_an_engines_error_leaves_the_slot_free_and_empty() -> None:
-    llama = LlamaCpp(slots=1)
-    with running(llama) as (engine, proxy):
+    llama = LlamaCpp()
+    with watched(llama) as (engine, proxy):
         llama.status = b"500 Internal Server Error"
-        post_chat(proxy.url, chat([user(LONG)]))
-        llama.status = b"200 OK"
-        post_chat(proxy.url, chat([user(LONG)]))
-        assert slots_of(engine) == [0, 0]
+        for _ in range(3):
+            post_chat(proxy.url, chat([user(LONG)]))
+        assert None not in slots_of(engine)
 
 
 def test_answers_that_belie_the_picture_end_it_for_a_while() -> None:
-    with running(LlamaCpp(cached=0)) as (engine, proxy):
+    with watched(LlamaCpp(cached=0)) as (engine, proxy):
         for turn in range(12):
             post_chat(proxy.url, chat([user(LONG + f"question {turn}")]))
         assert stats(proxy)["state"] == "paused"
         assert slots_of(engine)[-1] is None
-        assert any(request.lines[0].startswith(b"GET /slots") for request in engine.requests)
         fetch(proxy.url, "POST", "/reset", b"")
-        assert stats(proxy)["state"] == "on"
+        assert stats(proxy)["state"] == "watching"
 
 
 def test_answers_that_agree_with_the_picture_keep_it() -> None:
-    with running(LlamaCpp(cached=390)) as (_, proxy):
+    with watched(LlamaCpp(cached=390)) as (_, proxy):
         for turn in range(12):
             post_chat(proxy.url, chat([user(LONG + f"question {turn}")]))
         assert stats(proxy) == {"state": "on", "slots": 2, "named": 12}
+
+
+def test_until_it_is_seen_what_becomes_of_idle_slots_none_is_named() -> None:
+    llama = LlamaCpp()
+    llama.held = [None, 300]
+    with running(llama) as (engine, proxy):
+        for turn in range(4):
+            post_chat(proxy.url, chat([user(LONG + f"question {turn}")]))
+        assert stats(proxy) == {"state": "watching", "slots": 2, "named": 0}
+        assert slots_of(engine) == [None] * 4
+
+
+def test_a_server_that_uses_one_slot_only_is_asked_for_another_once() -> None:
+    llama = LlamaCpp()
+    llama.held = [None, 300]
+    with running(llama) as (engine, proxy):
+        for turn in range(12):
+            post_chat(proxy.url, chat([user(LONG + f"question {turn}")]))
+        assert [slot for slot in slots_of(engine) if slot is not None] == [0]
+        llama.held = [300, 300]
+        post_chat(proxy.url, chat([user(LONG)]))
+        while stats(proxy)["state"] == "watching":
+            post_chat(proxy.url, chat([user(LONG)]))
+        assert stats(proxy)["state"] == "on"
+
+
+def test_where_idle_slots_are_cleared_the_choice_is_left_to_llamacpp() -> None:
+    llama = LlamaCpp()
+    llama.held = [300, 0]
+    with watched(llama) as (engine, proxy):
+        post_chat(proxy.url, chat([user(LONG)]))
+        assert stats(proxy) == {"state": "left", "slots": 2, "named": 0}
+        assert slots_of(engine) == [None]
+
+
+def test_one_slot_is_no_choice() -> None:
+    with running(LlamaCpp(slots=1)) as (engine, proxy):
+        post_chat(proxy.url, chat([user(LONG)]))
+        assert stats(proxy) == {"state": "unknown", "slots": None, "named": 0} and slots_of(engine) == [None]
 
 
 @pytest.mark.engine

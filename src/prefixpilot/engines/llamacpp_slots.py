@@ -3,8 +3,9 @@
 A server with N slots holds N prompts, and takes by itself the idle slot with most in common with the new one. That
 writes over the prompts of conversations: a request that shares their first document takes their slot. The router keeps
 a picture of slots and store (:mod:`prefixpilot.prefix_cache.slots`) by what was sent, and names the idle slot that
-saves most, less what others lose. The picture is a guess until an answer reports its cached tokens; where answers keep
-reporting less than was expected, no slot is named for a while. No I/O here.
+saves most, less what others lose. Servers differ in what they do with the prompts of idle slots: a picture of each kind
+is kept, and the one that agrees with the answers is believed. Where none does no slot is named for a while, and none at
+all where idle slots are cleared (unified KV, ``llama-server``'s default): its own choice is right there. No I/O here.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ JUDGED: Final = 8
 TRUSTED: Final = 0.7
 PAUSE: Final = 200
 """After JUDGED predictions that came to less than TRUSTED of what they said in sum, PAUSE requests get no slot."""
+WATCHED: Final = 8
+LITTLE: Final = 0.5
+"""Once while the server is watched a request goes to an empty slot, so that something can be seen: one of which its own
+choice has less than LITTLE cached, else the one after WATCHED others."""
 MAX_SLOTS: Final = 256
 
-SlotState = Literal["on", "paused"]
+SlotState = Literal["watching", "on", "left", "paused"]
+"""No slot is named yet; slots are named; the server clears idle slots, so that its own choice is right; not for now."""
 
 
 class ServerFacts(NamedTuple):
@@ -52,7 +58,7 @@ class SlotReport(NamedTuple):
     """What ``GET /slots`` says of a slot.
 
     Attributes:
-        prompt_tokens: of the prompt it took last, answer included; ``None``: it has taken none since the start.
+        prompt_tokens: of the prompt it holds, answer included; 0: it was cleared; ``None``: it has taken none yet.
     """
 
     slot: int
@@ -96,13 +102,20 @@ class Seat:
     Attributes:
         slot: its id.
         named: the router asks for it; else it is where llama.cpp probably puts the request.
-        prompt_bytes, cached_bytes: of the prompt, and how many of them are expected to be cached.
+        prompt_bytes: of the prompt.
+        cached_bytes: how many of them each picture of the server expects to be cached.
+        by: the picture that was believed.
     """
 
     slot: int
     named: bool
     prompt_bytes: int
-    cached_bytes: int
+    cached_bytes: tuple[int, ...]
+    by: int
+
+    def expected(self, prompt_tokens: int) -> tuple[float, ...]:
+        """Cached tokens of a prompt of that length, by picture."""
+        return tuple(each * prompt_tokens / self.prompt_bytes for each in self.cached_bytes)
 
 
 @dataclass(slots=True)
@@ -125,68 +138,109 @@ class Agreement:
 
 
 class SlotRouter:
-    """Names slots for the requests to one llama.cpp server. Not thread-safe; memory as :class:`SlotCache`.
+    """Names slots for the requests to one llama.cpp server. Not thread-safe; memory as three of :class:`SlotCache`.
+
+    Args:
+        slots: how many the server has.
+        state: ``watching`` until ``confirm`` has seen what becomes of idle slots.
 
     Attributes:
         named: how many requests got a slot.
     """
 
-    def __init__(self, cache: SlotCache) -> None:
-        self._cache = cache
+    def __init__(self, slots: int, state: SlotState = "watching") -> None:
+        self._pictures = (SlotCache(slots), SlotCache(slots, copies_idle=False), SlotCache(slots, 0))
+        self._errors = [0.0] * len(self._pictures)
         self._agreement = Agreement()
+        self._state: SlotState = state
         self._pause = 0
+        self._watched = 0
         self.named = 0
 
     @property
     def state(self) -> SlotState:
-        return "paused" if self._pause else "on"
+        return "paused" if self._pause else self._state
 
     @property
-    def agreement(self) -> Agreement:
-        return self._agreement
+    def believed(self) -> int:
+        """The picture that was least wrong lately; the first of equal ones."""
+        return min(range(len(self._errors)), key=lambda picture: self._errors[picture])
 
     def seat(self, prompt: bytes, worth: float) -> Seat | None:
-        """Take the best idle slot for a prompt; ``None``: all are busy or slots are paused, llama.cpp is to choose."""
+        """Take the best idle slot for a prompt; ``None``: llama.cpp is to choose, see ``follow``."""
         if self._pause:
             self._pause -= 1
             return None
-        best = self._cache.best(prompt, worth)
-        if best is None:
+        if self._state == "on":
+            best = self._pictures[self.believed].best(prompt, worth)
+            slot = None if best is None else best.slot
+        else:
+            slot = self._untried(prompt)
+        if slot is None:
             return None
         self.named += 1
-        return self._placed(prompt, worth, best.slot, named=True)
+        return self._placed(prompt, worth, slot, named=True)
 
     def follow(self, prompt: bytes, worth: float, slot: int | None = None) -> Seat | None:
         """Note a request that the client, or llama.cpp itself, puts into a slot; ``None`` if that cannot be known."""
-        slot = self._cache.own_choice(prompt) if slot is None else slot
-        if slot is None or slot not in self._cache.idle:
+        picture = self._pictures[self.believed]
+        slot = picture.own_choice(prompt) if slot is None else slot
+        if slot is None or slot not in picture.idle:
             return None
         return self._placed(prompt, worth, slot, named=False)
 
     def leave(self, seat: Seat, prompt_tokens: int | None, cached_tokens: int | None, *, failed: bool = False) -> bool:
-        """The request is over, and the engine reported these counts. Returns whether the picture was wrong."""
-        self._cache.release(seat.slot, failed=failed)
+        """The request is over, and the engine reported these counts. Returns whether ``confirm`` is wanted."""
+        for picture in self._pictures:
+            picture.release(seat.slot, failed=failed)
         if failed or not prompt_tokens or cached_tokens is None or not seat.prompt_bytes:
-            return False
-        expected = seat.cached_bytes * prompt_tokens / seat.prompt_bytes
-        if seat.named and expected > SLACK_TOKENS:
-            self._agreement.add(expected - SLACK_TOKENS, cached_tokens)
-        wrong = cached_tokens < expected - SLACK_TOKENS - 0.1 * prompt_tokens
+            return self._state == "watching"
+        expected = seat.expected(prompt_tokens)
+        for picture, each in enumerate(expected):
+            off = max(0.0, abs(each - cached_tokens) - SLACK_TOKENS)
+            self._errors[picture] = 0.9 * self._errors[picture] + off
+        mine = expected[seat.by]
+        if seat.named and mine > SLACK_TOKENS:
+            self._agreement.add(mine - SLACK_TOKENS, cached_tokens)
+        wrong = cached_tokens < mine - SLACK_TOKENS - 0.1 * prompt_tokens
         if wrong:
-            self._cache.forget_store()
+            self._pictures[seat.by].forget_store()
         if self._agreement.broken:
             self._agreement, self._pause = Agreement(), PAUSE
-            self._cache.clear_idle()
-        return wrong
+            for cache in self._pictures:
+                cache.clear_idle()
+        return wrong or self._state == "watching"
 
     def confirm(self, reports: tuple[SlotReport, ...]) -> None:
-        """Compare with what the server says: a slot that has taken no prompt holds none."""
-        for report in reports:
-            if report.prompt_tokens is None and report.slot in self._cache.idle:
-                self._cache.empty(report.slot)
+        """What the server says of its slots: one that has taken no prompt holds none, and what became of idle ones."""
+        idle = [report for report in reports if not report.busy]
+        for report in idle:
+            for picture in self._pictures:
+                if not report.prompt_tokens and report.slot in picture.idle:
+                    picture.empty(report.slot)
+        if any(report.prompt_tokens == 0 for report in idle):
+            self._state = "left"
+        elif sum(bool(report.prompt_tokens) for report in idle) >= 2 and self._state == "watching":
+            self._state = "on"
+
+    def _untried(self, prompt: bytes) -> int | None:
+        """An empty slot, if the server is watched and has shown only one so far."""
+        picture = self._pictures[0]
+        held = picture.contents.slots
+        used = [slot for slot in range(len(held)) if held[slot].text]
+        if self._state != "watching" or len(used) != 1 or self._watched > WATCHED:
+            return None
+        self._watched += 1
+        own = picture.own_choice(prompt)
+        little = own in used and picture.preview(prompt, used[0]).cached < LITTLE * len(prompt)
+        if not little and self._watched <= WATCHED:
+            return None
+        self._watched = WATCHED + 1
+        return next((slot for slot in picture.idle if slot not in used), None)
 
     def _placed(self, prompt: bytes, worth: float, slot: int, *, named: bool) -> Seat:
-        return Seat(slot, named, len(prompt), self._cache.place(prompt, slot, worth))
+        cached = tuple(picture.place(prompt, slot, worth) for picture in self._pictures)
+        return Seat(slot, named, len(prompt), cached, self.believed)
 
 
 def worth_of(*, answered: bool, named: bool) -> float:

@@ -85,9 +85,11 @@ class SlotCache:
     Args:
         slots: how many there are, 1 or more.
         store_bytes: bound of the stored prompts in all; 0: there is no store. No more than MAX_STORED are followed.
+        copies_idle: prompts of idle slots are copied to the store when a request begins elsewhere; older versions and
+            ``--no-cache-idle-slots`` do not.
     """
 
-    def __init__(self, slots: int, store_bytes: int = 1 << 20) -> None:
+    def __init__(self, slots: int, store_bytes: int = 1 << 20, *, copies_idle: bool = True) -> None:
         if slots < 1:
             raise ConfigError("slots", f"is {slots}", "use an int of 1 or more")
         if store_bytes < 0:
@@ -95,6 +97,7 @@ class SlotCache:
         self._contents = Contents((EMPTY,) * slots)
         self._busy = [False] * slots
         self._store_bytes = store_bytes
+        self._copies_idle = copies_idle
         self._newest = EMPTY
         self._common: dict[tuple[int, int], int] = {}
 
@@ -214,9 +217,10 @@ class SlotCache:
             taken = self._found(store, held, new)
             if taken is not None:
                 cached, store = self._shared(taken, new), tuple(each for each in store if each is not taken)
-        for other in self.idle:
-            if other != slot and self._store_bytes:
-                store = _saved(store, slots[other])
+        if self._copies_idle and self._store_bytes:
+            for other in self.idle:
+                if other != slot:
+                    store = _saved(store, slots[other])
         after = (*slots[:slot], new, *slots[slot + 1 :])
         return cached, Contents(after, self._bounded(store))
 

@@ -30,7 +30,6 @@ from prefixpilot.engines.llamacpp_slots import (
 )
 from prefixpilot.errors import EngineError
 from prefixpilot.jsontext import JsonText, SetMember
-from prefixpilot.prefix_cache.slots import SlotCache
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.call import Call, is_encoded
 from prefixpilot.proxy.forward import Forward
@@ -63,8 +62,9 @@ class SlotStats:
     """What ``/stats`` shows of slots.
 
     Attributes:
-        state: ``off`` (by setting), ``unknown`` (no llama.cpp was seen), ``on``, or ``paused`` (answers said less
-            than was expected).
+        state: ``off`` (by setting), ``unknown`` (no llama.cpp with slots was seen), ``watching`` (what it does with
+            idle slots), ``on``, ``left`` (it clears idle slots, so that the choice is left to it), or ``paused``
+            (answers said less than was expected).
         slots: how many the engine has; ``None`` if unknown.
         named: requests that were sent to a slot.
     """
@@ -115,7 +115,7 @@ class Slots:
     def clear(self) -> None:
         """Forget what the slots hold."""
         if self._facts is not None:
-            self._router = SlotRouter(SlotCache(self._facts.slots))
+            self._router = SlotRouter(self._facts.slots)
 
     def cancel(self) -> None:
         """Ask no more."""
@@ -171,8 +171,10 @@ class Slots:
             self._confirm(router)
 
     def _confirm(self, router: SlotRouter) -> None:
-        """The picture was wrong: ask the engine what its slots hold, at most once in a while."""
-        if self._facts is None or not self._facts.shows_slots or self._clock() < self._next:
+        """Ask the engine what its slots hold: while it is watched, and once in a while where the picture was wrong."""
+        waits = self._clock() < self._next and router.state != "watching"
+        asking = self._task is not None and not self._task.done()
+        if self._facts is None or not self._facts.shows_slots or waits or asking:
             return
         self._next = self._clock() + EVERY_S
         self._task = asyncio.create_task(self._compare(router))
@@ -191,11 +193,11 @@ class Slots:
         return self._on and self._router is None and named and self._clock() >= self._next
 
     def _learn(self, facts: ServerFacts | None) -> None:
-        if facts is not None and self._router is None:
+        if facts is not None and facts.slots > 1 and self._router is None:
             self._facts = facts
-            self._router = SlotRouter(SlotCache(facts.slots))
+            self._router = SlotRouter(facts.slots)
             self._next = float("-inf")
-            log.info("llama.cpp has %d slots; requests are sent to the one that saves most", facts.slots)
+            log.info("llama.cpp has %d slots", facts.slots)
 
     async def _get(self, target: bytes) -> bytes:
         body = b""
