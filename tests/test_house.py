@@ -19,8 +19,20 @@ PACKAGE = ROOT / "src" / "prefixpilot"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 PURE_ROOMS = (
-    ("errors", "constraints", "pieces", "jsontext", "core", "config", "blocks", "distance", "annotations"),
+    (
+        "errors",
+        "constraints",
+        "pieces",
+        "jsontext",
+        "core",
+        "config",
+        "blocks",
+        "distance",
+        "annotations",
+        "request_ids",
+    ),
     ("index", "conversation", "prefix_cache", "apis"),
+    ("residency",),
     ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),
     ("pilot",),
 )
@@ -34,7 +46,7 @@ IMPURE = {
 
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
-    *("asyncio", "socket", "opentelemetry", "sqlite3"),
+    *("asyncio", "socket", "opentelemetry", "sqlite3", "zmq", "msgspec"),
 }
 
 
