@@ -196,9 +196,8 @@ class SlotRouter:
         if failed or not prompt_tokens or cached_tokens is None or not seat.prompt_bytes:
             return self._state == "watching"
         expected = seat.expected(prompt_tokens)
-        for picture, each in enumerate(expected):
-            off = max(0.0, abs(each - cached_tokens) - SLACK_TOKENS)
-            self._errors[picture] = 0.9 * self._errors[picture] + off
+        off = (max(0.0, abs(each - cached_tokens) - SLACK_TOKENS) for each in expected)
+        self._errors = [0.9 * before + each for before, each in zip(self._errors, off, strict=True)]
         mine = expected[seat.by]
         if seat.named and mine > SLACK_TOKENS:
             self._agreement.add(mine - SLACK_TOKENS, cached_tokens)
