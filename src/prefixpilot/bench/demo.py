@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import prefixpilot
 from prefixpilot.bench.demo_report import ArmResult, DemoResult, RequestRow, installed_versions, this_machine
-from prefixpilot.bench.streaming_client import stream_chat
+from prefixpilot.bench.streaming_client import stream_chat, wait_until_ready
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 from prefixpilot.engines.models import resolve_model
 from prefixpilot.proxy import ProxySettings, serve_in_thread
@@ -77,6 +77,7 @@ def embedded_endpoint(model: str | Path | None = None, threads: int | None = Non
         EmbeddedEngine(path, threads=threads) as engine,
         serve_in_thread(ProxySettings(engine=engine.base_url, port=0)) as proxy,
     ):
+        wait_until_ready(proxy.url)
         yield Endpoint(proxy.url, f"embedded llama.cpp with {path.stem}")
 
 

@@ -67,6 +67,30 @@ def stream_chat(
         connection.close()
 
 
+def wait_until_ready(base_url: str, *, timeout_s: float = 10.0) -> None:
+    """Return once ``GET /readyz`` says so: the proxy has looked at its engine then.
+
+    Raises:
+        EngineError: it does not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not _ready(base_url, timeout_s):
+        if time.monotonic() > deadline:
+            raise EngineError(f"{base_url} was not ready after {timeout_s:g} s")
+        time.sleep(0.05)
+
+
+def _ready(base_url: str, timeout_s: float) -> bool:
+    connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=timeout_s)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 def _read(response: http.client.HTTPResponse, start: float, clock: Clock) -> StreamedAnswer:
     pieces: list[str] = []
     first: float | None = None

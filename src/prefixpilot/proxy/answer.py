@@ -15,7 +15,7 @@ from prefixpilot.proxy.wire.sse import FIELDS, EventParser, LineSplitter
 
 MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-_COUNTS: Final = re.compile(rb'"(?:usage|error)"\s*+:\s*+(?!null)')
+_COUNTS: Final = re.compile(rb'"(?:usage|timings|error)"\s*+:\s*+(?!null)')
 """What is read of a stream whose text nobody wants."""
 _LINE_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 

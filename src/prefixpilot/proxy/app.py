@@ -45,6 +45,7 @@ from prefixpilot.proxy.relay import pass_on, usage_filter
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
@@ -124,6 +125,7 @@ class ProxyApp:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
         self._upstream = Upstream(settings)
         self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
+        self._slots = Slots(settings, self._upstream, self._attempt, clock)
         self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
         self._salts = settings.tenants.cache_salt_secret is not None
         self._front = self._made_front(tracer_provider)
@@ -132,8 +134,10 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        held = Held(self._planner, self._conversations, self._plans, in_flight, self._preface, self._ordinary)
-        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._upstream.probe)
+        held = Held(
+            self._planner, self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots
+        )
+        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
 
@@ -153,6 +157,7 @@ class ProxyApp:
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._models.cancel()
+            self._slots.cancel()
             await self._upstream.close()
             await asyncio.to_thread(self._conversations.close)
 
@@ -160,6 +165,12 @@ class ProxyApp:
         return self.pipeline.attempt(step, action)
 
     # -- to the engine
+
+    async def _probe(self) -> str | None:
+        """What is wrong with the engine; ``None`` if nothing is. What it has for slots is learnt on the way."""
+        wrong = await self._upstream.probe()
+        await self._slots.look()
+        return wrong
 
     async def _proxy(self, exchange: Exchange) -> None:
         _check_request(exchange)
@@ -224,7 +235,8 @@ class ProxyApp:
             if forward.explain:
                 await self._explain(exchange, forward)
                 return
-            await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
+            with self._slots.sending(call, forward, _request_headers(call, forward), current_account()) as sending:
+                await self._relay(exchange, target, sending.headers, sending.body, forward)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"

@@ -54,7 +54,8 @@ def _choices(document: Mapping[str, Any], reply: Reply) -> Heard:
             reply.add_function_call(message.get("function_call"))
         else:
             reply.there_are_others()
-    return Heard(started, usage=_openai_usage(document.get("usage"), "prompt_tokens"))
+    usage = _openai_usage(document.get("usage"), "prompt_tokens")
+    return Heard(started, usage=usage or _llamacpp_usage(document.get("timings")))
 
 
 class _Responses:
@@ -160,6 +161,15 @@ def _openai_usage(value: Any, name: str) -> Usage | None:
     if cached is None:
         cached = value.get("prompt_cache_hit_tokens")
     return Usage(_count(value.get(name)), _count(cached))
+
+
+def _llamacpp_usage(timings: Any) -> Usage | None:
+    """llama.cpp's ``timings``, which stand in the last chunk of a stream also where no usage was asked for:
+    ``prompt_n`` are those that were computed."""
+    if not isinstance(timings, dict):
+        return None
+    cached, computed = _count(timings.get("cache_n")), _count(timings.get("prompt_n"))
+    return None if cached is None or computed is None else Usage(cached + computed, cached)
 
 
 def _anthropic_usage(value: Any) -> Usage | None:

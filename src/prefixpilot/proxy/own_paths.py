@@ -21,6 +21,7 @@ from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.wire.exchange import Exchange
@@ -45,6 +46,7 @@ class Held:
     in_flight: InFlight
     preface: Preface
     ordinary: OrdinaryTreat | None
+    slots: Slots
 
     @property
     def sizes(self) -> Sizes:
@@ -57,6 +59,7 @@ class Held:
     def forget(self) -> dict[str, int]:
         """All but conversations; how much of each there was."""
         self.preface.clear()
+        self.slots.clear()
         forms = 0 if self.ordinary is None else self.ordinary.clear()
         return {"requests": self.planner.reset(), "plans": self.plans.clear(), "forms": forms}
 
@@ -137,6 +140,7 @@ class OwnPaths:
         uptime = round(monotonic() - self._started, 3)
         routes = [_route(state) for state in self._pipeline.routes()]
         stats = {"uptime_s": uptime, "sizes": asdict(self._held.sizes), **self._metrics.stats(), "routes": routes}
+        stats["slots"] = asdict(self._held.slots.stats)
         await exchange.respond(200, json.dumps(stats).encode())
 
     async def _plan(self, exchange: Exchange) -> None:

@@ -22,6 +22,7 @@ from prefixpilot.volatile.base import VolatileRules
 Mode = Literal["on", "off", "shadow"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 LogFormat = Literal["text", "json"]
+Slots = Literal["auto", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 MIB: Final = 1 << 20
@@ -162,6 +163,7 @@ class ProxySettings:
         annotate: after the blocks, name at most so many of the most relevant ones in their order, or all; a label costs
             6 to 7 tokens.
         gate: leave requests as they are (given order, no annotation) while ordering does not pay for its annotations.
+        slots: auto names a slot (``id_slot``) for each request if the engine is llama.cpp; off leaves the choice to it.
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
         control: whether treatment pays, route by route.
         store: what is kept of conversations, where and for how long.
@@ -202,6 +204,7 @@ class ProxySettings:
     max_held: int = 64
     annotate: Annotate = PilotConfig().annotate
     gate: bool = False
+    slots: Slots = "auto"
     max_displacement: int | None = None
     control: ControlSettings = field(default_factory=ControlSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -217,6 +220,8 @@ class ProxySettings:
         self._check_engine()
         if self.mode not in MODES:
             raise ConfigError("mode", f"is {self.mode!r}", f"use one of: {', '.join(MODES)}")
+        if self.slots not in get_args(Slots):
+            raise ConfigError("slots", f"is {self.slots!r}", f"use one of: {', '.join(get_args(Slots))}")
         if not 0 <= self.port <= 65535:
             raise ConfigError("port", f"is {self.port}", "use 0 (a free port) to 65535")
         for name in _POSITIVE:

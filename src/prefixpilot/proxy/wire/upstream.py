@@ -54,9 +54,13 @@ class Upstream:
     as they like) is no failure of a request that may be sent twice: it goes out once more, on a new connection.
     llama.cpp closes after every streamed answer, whatever its headers say, so that without TLS, where a new connection
     costs next to nothing, none is used again after a stream.
+
+    Attributes:
+        server: what the engine last said in its header ``Server``; empty: nothing.
     """
 
     def __init__(self, settings: ProxySettings) -> None:
+        self.server = ""
         self._settings = settings
         self._root = settings.engine_root
         self._url = URL(self._root + "/", encoded=True)
@@ -126,6 +130,7 @@ class Upstream:
             raise EngineUnreachableError(f"the engine at {self._root} did not answer: {_reason(error)}") from error
         try:
             _check_head(response)
+            self.server = response.headers.get("Server", "")
             yield response
         finally:
             response.close()
