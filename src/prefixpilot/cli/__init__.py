@@ -28,6 +28,7 @@ EPILOG = """\
 start here:
   prefixpilot demo                                         before and after, on a small engine that comes along
   prefixpilot serve --engine http://127.0.0.1:8000         the proxy in front of your engine
+  prefixpilot top http://127.0.0.1:8765                    how that proxy does, live
   prefixpilot plan batch.jsonl -o planned.jsonl            a Batch file in the order that hits most
   prefixpilot replay trace.jsonl --cache-tokens 350000     what a cache of that size would hit
 
@@ -44,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Commands import what they need when they run."""
-    from prefixpilot.cli import demo, plan, replay, serve
+    from prefixpilot.cli import demo, plan, replay, serve, top
 
     parser = _Parser(
         prog="prefixpilot",
@@ -54,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"prefixpilot {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, module in {"plan": plan, "replay": replay, "serve": serve, "demo": demo}.items():
+    for name, module in {"plan": plan, "replay": replay, "serve": serve, "demo": demo, "top": top}.items():
         module.add_parser(subparsers)
         subparsers.choices[name].set_defaults(command=name, run=module.run)
     return parser

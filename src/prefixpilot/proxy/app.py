@@ -18,6 +18,7 @@ from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
+from prefixpilot.proxy.cache.following import followed
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, wants_plan
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.engine_models import EngineModels
@@ -42,7 +43,7 @@ from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.relay import pass_on, usage_filter
-from prefixpilot.proxy.report import RecentPlans
+from prefixpilot.proxy.report import UNKNOWN, RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed, Planner
@@ -102,8 +103,10 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
+        self._upstream = Upstream(settings)
+        self._cache = followed(settings, self._planner, self._upstream, self.metrics, self._attempt)
         self._ordinary = OrdinaryTreat.of(
-            settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement
+            settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )
         steps.setdefault("treat", self._ordinary)
         self.pipeline = Pipeline(
@@ -114,6 +117,7 @@ class ProxyApp:
             self._plans,
             windows=self._windows,
             preface=self._preface if self._preface.on else None,
+            cache_state=self._known,
             **steps,
         )
         self._worker: ThreadPoolExecutor | None = None
@@ -122,7 +126,6 @@ class ProxyApp:
         )
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
-        self._upstream = Upstream(settings)
         self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
         self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
         self._salts = settings.tenants.cache_salt_secret is not None
@@ -132,7 +135,8 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        held = Held(self._planner, self._conversations, self._plans, in_flight, self._preface, self._ordinary)
+        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._cache
+        held = Held(self._planner, *kept)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._upstream.probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
@@ -148,13 +152,21 @@ class ProxyApp:
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
         await self._upstream.start()
         self._worker = ThreadPoolExecutor(1, "prefixpilot-large-requests")
+        if self._cache is not None:
+            self._cache.start()
         try:
             yield
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._models.cancel()
+            if self._cache is not None:
+                await self._cache.close()
             await self._upstream.close()
             await asyncio.to_thread(self._conversations.close)
+
+    def _known(self) -> str:
+        """How the engine's cache is known now, as a plan says it."""
+        return UNKNOWN if self._cache is None else self._cache.state.lower()
 
     def _attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         return self.pipeline.attempt(step, action)
@@ -224,7 +236,8 @@ class ProxyApp:
             if forward.explain:
                 await self._explain(exchange, forward)
                 return
-            await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
+            with nullcontext() if self._cache is None else self._cache.following(call, forward, current_account()):
+                await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"
@@ -310,10 +323,12 @@ def _failed(failed: Failed) -> RefusedError:
 
 
 def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
-    """The client's headers; those that describe a body we changed are made anew."""
-    if not forward.touched:
+    """The client's headers, with an id where the index learns the request; those that describe a body we changed are
+    made anew."""
+    if not forward.touched and forward.ticket.empty:
         return call.headers
-    headers = h.without(call.headers, (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())))
+    changed = (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())) if forward.touched else ()
+    headers = h.without(call.headers, changed)
     if not (h.get(headers, h.REQUEST_ID) or "").strip():
         headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))

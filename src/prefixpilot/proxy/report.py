@@ -14,6 +14,8 @@ from prefixpilot.proxy.settings import Mode
 from prefixpilot.volatile.base import Change
 
 MAX_HEADER_BYTES: Final = 4000
+UNKNOWN: Final = "unknown"
+"""What a plan says of the engine's cache where it is not followed."""
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 _ENTRY_BYTES: Final = 1024
 """Of a kept report: its id, which is bounded, and the containers."""
@@ -34,6 +36,7 @@ class PlanReport:
         fallback: step and kind of an error of ours, if there was one.
         gone: the conversation was recorded once, and its turns are not held any more.
         overflow: earlier turns that are sent as the client has them, because the window has no room for their blocks.
+        cache: how the engine's cache was known when it was planned: ``exact``, ``degraded`` or ``unknown``.
     """
 
     request_id: RequestId
@@ -48,6 +51,7 @@ class PlanReport:
     recorded: bool | None = None
     gone: bool = False
     overflow: int = 0
+    cache: str = UNKNOWN
 
     @property
     def replaced(self) -> int:
@@ -72,6 +76,7 @@ class PlanReport:
             "recorded": self.recorded,
             "gone": self.gone,
             "overflow": self.overflow,
+            "cache": self.cache,
         }
         return summary if self.fallback is None else {**summary, "fallback": self.fallback}
 
@@ -98,6 +103,7 @@ class TreatmentReport:
         saved_tokens: estimated, that those save net.
         restored: earlier messages that were sent again in the form in which they had been sent.
         changes: what the rules for volatile text and the order of tools did; holds no text of the prompt.
+        cache: as in :class:`PlanReport`.
     """
 
     request_id: RequestId
@@ -107,6 +113,7 @@ class TreatmentReport:
     saved_tokens: int = 0
     restored: int = 0
     changes: tuple[Change, ...] = ()
+    cache: str = UNKNOWN
 
     def summary(self) -> dict[str, Any]:
         """All but the changes, of which it has the number."""
@@ -118,6 +125,7 @@ class TreatmentReport:
             "saved_tokens": self.saved_tokens,
             "restored": self.restored,
             "changed": len(self.changes),
+            "cache": self.cache,
         }
 
     def full(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from prefixpilot.apis import Api
 from prefixpilot.apis.base import Prompt
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import Plan, PlannedRequest, Request
+from prefixpilot.core import Plan, PlannedRequest, Request, RequestId
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
@@ -27,6 +27,7 @@ class Planner(Protocol):
     def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]: ...
     def learn(self, plan: Plan) -> None: ...
     def evict(self, request_ids: Iterable[str]) -> int: ...
+    def shorten(self, request_id: RequestId, blocks: int) -> object: ...
     def reset(self) -> int: ...
     @property
     def live_requests(self) -> int: ...
@@ -47,12 +48,14 @@ class Treatment:
         learn: called once the engine has begun to answer, so that it holds what was sent.
         plan_header: value of ``X-PrefixPilot-Plan``, ASCII; ``None`` tells the client nothing.
         report: what is kept of it; ``None`` keeps nothing.
+        plans: what ``learn`` gives the index.
     """
 
     edits: tuple[Edit, ...] = ()
     learn: Callable[[], None] | None = None
     plan_header: bytes | None = None
     report: TreatmentReport | None = None
+    plans: tuple[Plan, ...] = ()
 
 
 class Treat(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import RLock
 
@@ -18,7 +18,7 @@ from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.ordinary.told import Times
 from prefixpilot.proxy.ordinary.treat import Asked, Decision, Ordinary
 from prefixpilot.proxy.preface import Preface, Prefaced, who
-from prefixpilot.proxy.report import TreatmentReport
+from prefixpilot.proxy.report import UNKNOWN, TreatmentReport
 from prefixpilot.proxy.settings import Mode
 from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Planner, Treatment
@@ -34,6 +34,7 @@ class OrdinaryTreat:
         ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
         preface: keeps the front steady, before units are looked for; ``None``: it stays.
         max_displacement: the bound for all requests; a client can only ask for a tighter one. ``None``: no bound.
+        cache_state: how the engine's cache is known now, for the report.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class OrdinaryTreat:
         recognition: Recognition,
         preface: Preface | None = None,
         max_displacement: int | None = None,
+        cache_state: Callable[[], str] = lambda: UNKNOWN,
     ) -> None:
         self._ordinaries = ordinaries
         self._recognition = recognition
         self._preface = preface
         self._max_displacement = max_displacement
+        self._cache_state = cache_state
 
     @classmethod
     def of(
@@ -57,6 +60,7 @@ class OrdinaryTreat:
         recognition: Recognition | None = None,
         preface: Preface | None = None,
         max_displacement: int | None = None,
+        cache_state: Callable[[], str] = lambda: UNKNOWN,
     ) -> OrdinaryTreat | None:
         """``None`` if nothing is on: then bodies are not even read."""
         recognition = recognition or Recognition.of(settings, lock)
@@ -66,7 +70,7 @@ class OrdinaryTreat:
         modes: tuple[Mode, ...] = ("on", "shadow")
         ledgers = {mode: guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock) for mode in modes}
         ordinaries = {mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}
-        return cls(ordinaries, recognition, preface, max_displacement)
+        return cls(ordinaries, recognition, preface, max_displacement, cache_state)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`.
@@ -91,7 +95,7 @@ class OrdinaryTreat:
         else:
             decision = Decision(_ended(steadied))
         edits = _edits(prompt, prefaced, decision)
-        report = _report(options, decision, steadied) if edits else None
+        report = _report(options, decision, steadied, self._cache_state()) if edits else None
 
         def learn() -> None:
             if steadied.learn is not None:
@@ -100,7 +104,8 @@ class OrdinaryTreat:
                 self._learn(ordinary, prompt, who(options), decision)
 
         learns = recognises or steadied.learn is not None
-        return Treatment(edits, learn if learns else None, None if report is None else report.header(), report)
+        header = None if report is None else report.header()
+        return Treatment(edits, learn if learns else None, header, report, decision.plans)
 
     def _decided(self, ordinary: Ordinary, steadied: Steadied, options: Options) -> Decision:
         asked = Asked(
@@ -161,7 +166,7 @@ def _ended(steadied: Steadied) -> dict[Pointer, Form]:
     return {pointer: appended(UNCHANGED, texts[pointer], words) for pointer, words in steadied.endings.items()}
 
 
-def _report(options: Options, decision: Decision, steadied: Steadied) -> TreatmentReport:
+def _report(options: Options, decision: Decision, steadied: Steadied, cache: str) -> TreatmentReport:
     return TreatmentReport(
         options.request_id,
         options.mode,
@@ -170,4 +175,5 @@ def _report(options: Options, decision: Decision, steadied: Steadied) -> Treatme
         decision.saved,
         decision.recalled,
         steadied.changes,
+        cache,
     )

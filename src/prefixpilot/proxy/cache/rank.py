@@ -1,0 +1,103 @@
+"""The cache of one rank: its pages, and the contexts whose prompts took them. One owner; not thread-safe."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from typing import Final, NamedTuple
+
+from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesStored
+from prefixpilot.proxy.cache.watch import Facts, Watch
+from prefixpilot.residency.contexts import ResidentContexts, Shortened
+from prefixpilot.residency.pages import PageTable, PrefixMatch
+
+MAX_ADAPTERS: Final = 1000
+RECENT: Final = 1024
+"""Stored chains that are remembered, to find the pages of a request whose tokens nobody tells."""
+
+
+class Stored(NamedTuple):
+    """Pages that one event told of.
+
+    Attributes:
+        sequence: of its batch.
+        last: the last of its pages.
+    """
+
+    sequence: int
+    last: PageHash
+
+
+class Chain(NamedTuple):
+    """Pages of one prompt, from its start.
+
+    Attributes:
+        whole: all its full pages are among them.
+    """
+
+    rank: RankView
+    pages: tuple[PageHash, ...]
+    whole: bool
+
+
+class RankView:
+    """Pages and contexts of one rank.
+
+    Args:
+        max_contexts: whose pages are known.
+    """
+
+    def __init__(self, max_contexts: int) -> None:
+        self._max_contexts = max_contexts
+        self.table = PageTable()
+        self.contexts: ResidentContexts | None = None
+        self._adapters: OrderedDict[str, None] = OrderedDict()
+        self._recent: deque[Stored] = deque(maxlen=RECENT)
+
+    def apply(self, batch: EventBatch) -> tuple[Shortened, ...]:
+        """Take a batch over; what it shortened. O(pages)."""
+        if batch.sequence <= self.table.sequence and batch.events and isinstance(batch.events[0], CacheCleared):
+            self.table.restart()
+            self._recent.clear()
+        applied = self.table.apply(batch)
+        for event in batch.events:
+            if isinstance(event, PagesStored):
+                self._note(batch.sequence, event)
+        if self.contexts is None and self.table.page_size is not None:
+            self.contexts = ResidentContexts(self.table.page_size, self._max_contexts)
+        if self.contexts is None:
+            return ()
+        return (*(self.contexts.clear() if applied.cleared else ()), *self.contexts.remove(applied.removed))
+
+    def _note(self, sequence: int, event: PagesStored) -> None:
+        self._recent.append(Stored(sequence, event.pages[-1]))
+        if event.adapter is not None:
+            self._adapters[event.adapter] = None
+            if len(self._adapters) > MAX_ADAPTERS:
+                self._adapters.popitem(last=False)
+
+    def forget_contexts(self) -> None:
+        """Nothing is attached any more; what the engine holds stays known."""
+        if self.contexts is not None:
+            self.contexts.clear()
+
+    def match(self, token_ids: Sequence[int], facts: Facts, as_of: int | None = None) -> PrefixMatch:
+        """What is held of a prompt, now or after the batch ``as_of``. O(tokens)."""
+        extra: tuple[Hashable, ...] = () if facts.salt is None else ((facts.salt,),)
+        adapter = facts.model if facts.model in self._adapters else None
+        return self.table.match(token_ids, extra_keys=extra, adapter=adapter, as_of=as_of)
+
+    def chain(self, watch: Watch, sent_at: int) -> Chain | None:
+        """The pages of a request that went out after the batch ``sent_at``; ``None`` if they cannot be told. O(tokens)."""
+        size = self.table.page_size
+        if size is None:
+            return None
+        if watch.prompt is not None:
+            pages = self.match(watch.prompt.token_ids, watch.facts).pages
+            return Chain(self, pages, len(pages) >= watch.prompt.tokens // size)
+        if watch.prompt_tokens is None:
+            return None
+        wanted = watch.prompt_tokens // size
+        since = (stored.last for stored in self._recent if stored.sequence > sent_at)
+        chains = {pages for last in since if len(pages := self.table.chain(last)) == wanted}
+        return Chain(self, chains.pop(), True) if len(chains) == 1 else None
