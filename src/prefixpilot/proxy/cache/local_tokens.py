@@ -39,10 +39,9 @@ class LocalTokens:
 
     def __init__(self, directory: str) -> None:
         folder = Path(directory)
-        try:
-            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # noqa: BLE001  (the library raises nothing narrower)
-            raise ConfigError("cache.tokenizer", f"{folder}/tokenizer.json cannot be read ({error})", _REMEDY) from None
+        if "model" not in _json(folder / "tokenizer.json"):
+            raise ConfigError("cache.tokenizer", f"{folder / 'tokenizer.json'} holds no tokenizer", _REMEDY)
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         config = _json(folder / "tokenizer_config.json")
         self._words = {name: word for name in _SPECIAL if (word := _word(config.get(name))) is not None}
         source = _template(folder, config)
@@ -109,9 +108,11 @@ def _refuse(reason: str) -> NoReturn:
     raise InvalidRequestError("prompt", reason, "ask the engine for its tokens")
 
 
-def _flat(message: Any) -> Any:
+def _flat(message: Any) -> dict[str, Any]:
     """A message whose parts, if it has any, are one text."""
-    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict):
+        _refuse("holds what is no message")
+    content = message.get("content")
     if not isinstance(content, list):
         return message
     if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesStored
+from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
 from prefixpilot.residency.pages import PageTable, PrefixMatch
@@ -75,6 +76,12 @@ class RankView:
             self._adapters[event.adapter] = None
             if len(self._adapters) > MAX_ADAPTERS:
                 self._adapters.popitem(last=False)
+
+    def detach(self, request_ids: Iterable[str]) -> None:
+        """Let requests go."""
+        if self.contexts is not None:
+            for request_id in request_ids:
+                self.contexts.detach(RequestId(request_id))
 
     def forget_contexts(self) -> None:
         """Nothing is attached any more; what the engine holds stays known."""

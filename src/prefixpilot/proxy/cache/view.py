@@ -171,7 +171,9 @@ class CacheView:
         with self._lock:
             finding = self._found(watch)
             if watch.prompt is not None and self._model is not None:
-                self._model.observe(watch.prompt, watch.facts, watch.cached_tokens)
+                said = watch.prediction if watch.prediction is not None and watch.prediction.basis == "model" else None
+                predicted = None if said is None else said.tokens
+                self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted)
             shortened = self._attach_pending()
             places = places_of(watch.plans, watch.prompt, watch.prompt_tokens)
             if places and self._ranks:
@@ -223,8 +225,7 @@ class CacheView:
         """The prefixes of these requests are gone, by whoever says so."""
         with self._lock:
             for view in self._ranks.values():
-                for request_id in request_ids if view.contexts is not None else ():
-                    view.contexts.detach(RequestId(request_id))
+                view.detach(request_ids)
 
     def forget_contexts(self) -> None:
         """The index is empty."""
