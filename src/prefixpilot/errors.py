@@ -6,7 +6,8 @@
     ├── InvalidInputError (ValueError)     something the caller gave is wrong: names field and remedy
     │   ├── ConfigError                    a setting
     │   ├── InvalidRequestError            a request, a context block, a chat body
-    │   └── TraceError                     a line of a file
+    │   ├── TraceError                     a line of a file
+    │   └── EventError                     a batch of an engine's cache events
     ├── InvariantError (AssertionError)    a structure of ours is broken: a bug
     ├── MissingExtraError (ImportError)    an optional dependency is not installed: names the install line
     └── EngineError (RuntimeError)         an engine that we start or call did not do its part
@@ -45,6 +46,10 @@ class InvalidRequestError(InvalidInputError):
 
 class TraceError(InvalidInputError):
     """A workload file, or one line of it, that cannot be used; ``field`` is ``file:line: name``."""
+
+
+class EventError(InvalidInputError):
+    """A batch of an engine's cache events that cannot be read; ``field`` is the place in its payload."""
 
 
 class InvariantError(PrefixPilotError, AssertionError):

@@ -26,6 +26,7 @@ class Chat:
         prompt: the templated prompt.
         scope: what isolates caches though it stands in no prompt: model, adapter and salt.
         max_tokens: bound of the answer's tokens, or ``None``.
+        salt: the request's ``cache_salt``; part of ``scope``.
     """
 
     prompt: str
@@ -34,6 +35,7 @@ class Chat:
     stream: bool
     include_usage: bool
     max_tokens: int | None
+    salt: str | None = None
 
 
 def read_chat(body: Mapping[str, Any]) -> Chat:
@@ -55,6 +57,7 @@ def chat_of(body: Mapping[str, Any], prompt: str, limit: Any) -> Chat:
         stream=body.get("stream") is True,
         include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         max_tokens=limit if isinstance(limit, int) else None,
+        salt=body["cache_salt"] if isinstance(body.get("cache_salt"), str) else None,
     )
 
 

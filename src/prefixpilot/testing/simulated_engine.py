@@ -14,6 +14,7 @@ from prefixpilot.errors import EngineError
 from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
 from prefixpilot.testing import chat_wire
 from prefixpilot.testing.chat_wire import BadChatError, Chat
+from prefixpilot.testing.engine_pages import EnginePages, Publisher, Running
 from prefixpilot.testing.faults import (
     LATER_S,
     BreakOff,
@@ -28,6 +29,7 @@ from prefixpilot.testing.faults import (
 from prefixpilot.testing.loopback import LoopbackServer, Receive, Scope, Send
 from prefixpilot.testing.messages_wire import MessagesWire
 from prefixpilot.testing.openai_wire import ChatWire, CompletionsWire
+from prefixpilot.testing.page_pool import PagePool
 from prefixpilot.testing.responses_wire import ResponsesWire
 from prefixpilot.testing.wires import Said, SimulatedReply, Wire, error_event, say
 
@@ -96,8 +98,13 @@ class SimulatedEngine:
         prefill_tokens_per_s: speed of computing prompt tokens that are not cached; ``None``: at once.
         context_window: tokens that it says it takes (``max_model_len`` of its model); ``None``: it does not say.
 
+    With ``pages`` it keeps its cache as vLLM does, token ids and all, and answers ``POST /tokenize``, ``GET
+    /kv_event_sources`` and ``POST /reset_prefix_cache`` as vLLM does; ``cache`` is not used then.
+
     Args:
         cache: the model of its KV cache; an unbounded radix cache if ``None``.
+        pages: a paged cache in its place.
+        events: publishes what happens to the pages; started and stopped with the engine.
         timeout_s: bound of start and of stop, in seconds.
     """
 
@@ -105,6 +112,8 @@ class SimulatedEngine:
         self,
         *,
         cache: PrefixCache | None = None,
+        pages: PagePool | None = None,
+        events: Publisher | None = None,
         model: str = "simulated",
         reply: Callable[[Mapping[str, Any]], str | SimulatedReply] = default_reply,
         fault: Fault | None = None,
@@ -114,6 +123,7 @@ class SimulatedEngine:
         timeout_s: float = 10.0,
     ) -> None:
         self.cache: PrefixCache = RadixPrefixCache(None) if cache is None else cache
+        self.pages = None if pages is None else EnginePages(pages, events)
         self.model = model
         self.reply = reply
         self.fault = fault
@@ -164,11 +174,15 @@ class SimulatedEngine:
             return self._changed.wait_for(lambda: len(self._disconnected) >= count, timeout_s)
 
     def start(self) -> SimulatedEngine:
+        if self.pages is not None and self.pages.publisher is not None:
+            self.pages.publisher.start()
         self._url = self._server.start()
         return self
 
     def stop(self) -> None:
         self._server.stop()
+        if self.pages is not None and self.pages.publisher is not None:
+            self.pages.publisher.stop()
 
     def __enter__(self) -> SimulatedEngine:
         return self.start()
@@ -225,7 +239,12 @@ class SimulatedEngine:
         elif request.path in ("/v1/models", "/models"):
             await _respond(send, 200, self._models(), [JSON_TYPE])
         else:
-            await _respond(send, 200, _echo(request), [JSON_TYPE])
+            said = self._of_pages(request)
+            await _respond(send, *((200, _echo(request)) if said is None else said), [JSON_TYPE])
+
+    def _of_pages(self, request: ReceivedRequest) -> tuple[int, bytes] | None:
+        asked = f"{request.method} {request.path}"
+        return None if self.pages is None else self.pages.answer(asked, request.body, self.context_window)
 
     def _models(self) -> bytes:
         model: dict[str, Any] = {"id": self.model, "object": "model", "created": 0, "owned_by": "prefixpilot"}
@@ -253,29 +272,40 @@ class SimulatedEngine:
         try:
             body = request.json()
             chat = wire.read(body if isinstance(body, Mapping) else {})
+            running = await self._compute(chat)
         except (BadChatError, ValueError, RecursionError) as error:
             await _respond(send, 400, wire.error_body(str(error)), [JSON_TYPE])
             return
-        cached, total = await self._compute(chat)
-        said = say(chat, request.number, self.reply(body), total, cached)
-        if chat.stream:
-            await self._stream(send, wire, said, fault)
-        elif isinstance(fault, ErrorEvent):
-            await _respond(send, 500, json.dumps(wire.error(fault.error)).encode(), [JSON_TYPE])
-        else:
-            await _respond(send, 200, wire.whole(said), [JSON_TYPE], fault)
+        try:
+            said = say(chat, request.number, self.reply(body), running.total_tokens, running.cached_tokens)
+            if chat.stream:
+                await self._stream(send, wire, said, running, fault)
+                return
+            await running.end(said.pieces)
+            if isinstance(fault, ErrorEvent):
+                await _respond(send, 500, json.dumps(wire.error(fault.error)).encode(), [JSON_TYPE])
+            else:
+                await _respond(send, 200, wire.whole(said), [JSON_TYPE], fault)
+        finally:
+            await running.end()
 
-    async def _compute(self, chat: Chat) -> tuple[int, int]:
-        """Prefill: tokens taken from the cache, tokens of the prompt."""
-        prompt = chat_wire.segments(chat)
+    async def _compute(self, chat: Chat) -> Running:
+        """Prefill: the request holds its pages from here on."""
         async with self._prefill:
-            access = self.cache.access(prompt)
-            cached = min(access.cached_tokens, access.total_tokens - 1)
+            running = await self._begin(chat)
             if self.prefill_tokens_per_s:
-                await asyncio.sleep((access.total_tokens - cached) / self.prefill_tokens_per_s)
-        return cached, access.total_tokens
+                await asyncio.sleep((running.total_tokens - running.cached_tokens) / self.prefill_tokens_per_s)
+        return running
 
-    async def _stream(self, send: Send, wire: Wire, said: Said, fault: CutFault | ErrorEvent | None) -> None:
+    async def _begin(self, chat: Chat) -> Running:
+        if self.pages is not None:
+            return await self.pages.begin(chat)
+        access = self.cache.access(chat_wire.segments(chat))
+        return Running(access.total_tokens, min(access.cached_tokens, access.total_tokens - 1))
+
+    async def _stream(
+        self, send: Send, wire: Wire, said: Said, running: Running, fault: CutFault | ErrorEvent | None
+    ) -> None:
         await _begin(send, 200, [(b"content-type", b"text/event-stream")])
         for event in wire.begin(said):
             await _body(send, event)
@@ -288,6 +318,7 @@ class SimulatedEngine:
         if isinstance(fault, ErrorEvent):
             await _body(send, error_event(wire.error(fault.error)), more=False)
             return
+        await running.end(said.pieces)
         for event in wire.end(said):
             await _body(send, event)
         await _body(send, b"", more=False)

