@@ -21,6 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PURE_ROOMS = (
     ("errors", "constraints", "pieces", "jsontext", "core", "config", "blocks", "distance", "annotations"),
     ("index", "conversation", "prefix_cache", "apis"),
+    ("residency",),
     ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),
     ("pilot",),
 )
