@@ -10,7 +10,8 @@ from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesSt
 from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
-from prefixpilot.residency.pages import PageTable, PrefixMatch
+from prefixpilot.residency.page_records import PrefixMatch
+from prefixpilot.residency.pages import PageTable
 
 MAX_ADAPTERS: Final = 1000
 RECENT: Final = 1024
