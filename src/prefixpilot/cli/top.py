@@ -99,13 +99,18 @@ def read(url: str, token: str | None) -> Reading:
         ConfigError: it asks for another token, or there is no proxy of ours at this address.
         UnreachableError: it does not answer.
     """
-    try:
-        stats = json.loads(_get(f"{url}/stats", token))
-    except (ValueError, RecursionError):
-        stats = None
+    stats = _document(_get(f"{url}/stats", token))
     if not isinstance(stats, dict) or "uptime_s" not in stats:
         raise ConfigError("URL", f"{url}/stats is not that of a PrefixPilot proxy", "give the address of `serve`")
     return Reading(time.monotonic(), stats, samples_of(_get(f"{url}/metrics", token).decode("utf-8", "replace")))
+
+
+def _document(data: bytes) -> Any:
+    """``None`` for what is no JSON."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _get(url: str, token: str | None) -> bytes:

@@ -68,7 +68,8 @@ def test_a_plan_says_how_the_cache_was_known_and_later_what_came_of_it() -> None
             answer = setup.ask(texts(5, 30), X_Request_Id="named")
         plan = plan_of(answer)
         assert plan["cache"] == "exact" and plan["request_id"] == "named"
-        seen = until(lambda: setup.plan("named"), lambda plan: "engine" in plan)["engine"]
+        setup.settled()
+        seen = setup.plan("named")["engine"]
         assert seen["predicted"] == seen["reported"] > 0
         assert (seen["basis"], seen["verdict"], seen["state"]) == ("events", "exact", "EXACT")
         assert setup.engine.chats[-1].header("x-request-id") == "named"
