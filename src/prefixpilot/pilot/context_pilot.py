@@ -147,9 +147,6 @@ class ContextPilot:
         with self._lock:
             return self._planner.forest.evict(gone)
 
-    def shorten(self, request_id, blocks):
-        if not blocks: self.evict([request_id])
-
     def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:
         """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""
         with self._lock:

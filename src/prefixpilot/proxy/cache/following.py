@@ -44,7 +44,7 @@ def followed(
     figures = CacheFigures(metrics.registry)
     page_size = cache.page_size or DEFAULT_PAGE
     model = None if cache.tokens_from == OFF else OwnModel(page_size, settings.cache_tokens)
-    view = CacheView(planner, model, Knowledge(cache.events != OFF), max_contexts=cache.max_requests)
+    view = CacheView(planner, model, Knowledge(), max_contexts=cache.max_requests)
     source = _token_source(cache, upstream)
     tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
     publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)

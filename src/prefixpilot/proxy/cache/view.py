@@ -125,6 +125,8 @@ class CacheView:
             if view is None:
                 view = self._ranks[rank] = RankView(self._max_contexts)
             shortened = view.apply(batch)
+            self._knowledge.began(rank)
+            self.state = self._knowledge.state
             self.marks = MappingProxyType({**self.marks, rank: batch.sequence})
         evicted = [i for event in batch.events if isinstance(event, RequestsEvicted) for i in event.request_ids]
         if evicted:
