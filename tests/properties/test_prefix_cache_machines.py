@@ -13,7 +13,6 @@ from prefixpilot.prefix_cache import (
     Access,
     EvictionPolicy,
     PagedPrefixCache,
-    PrefixCache,
     RadixPrefixCache,
     Segment,
     Usage,
@@ -61,6 +60,12 @@ class NaiveCache:
             self.held[path] = Usage(self.now, self.now, 1)
         return Access(len(hit) * self.unit, sum(s.tokens for s in prompt), evicted)
 
+    def resize(self, capacity: int | None) -> None:
+        self.capacity = capacity
+        self.now += 1
+        while capacity is not None and len(self.held) * self.unit > capacity:
+            del self.held[min(self.leaves(), key=lambda leaf: self.policy.priority(self.held[leaf]))]
+
     @property
     def full(self) -> bool:
         return self.capacity is not None and (len(self.held) + 1) * self.unit > self.capacity
@@ -74,7 +79,7 @@ class NaiveCache:
 class CacheMachine(RuleBasedStateMachine):
     """Whatever happens, the fast cache and the naive one agree on every prompt."""
 
-    cache: PrefixCache
+    cache: RadixPrefixCache | PagedPrefixCache
     naive: NaiveCache
 
     @initialize(
@@ -100,6 +105,34 @@ class CacheMachine(RuleBasedStateMachine):
     def match(self, prompt: list[Segment]) -> None:
         assert self.cache.match_prefix(prompt) == self.naive.match_prefix(prompt)
 
+    @rule(prompt=PROMPTS, tokens=st.integers(0, 20))
+    def truncate(self, prompt: list[Segment], tokens: int) -> None:
+        before = len(self.naive.held)
+        gone = set(self.naive.paths(prompt)[tokens // self.naive.unit :])
+        self.naive.held = {
+            p: u for p, u in self.naive.held.items() if not any(p[:n] in gone for n in range(len(p) + 1))
+        }
+        went = (before - len(self.naive.held)) * self.naive.unit
+        assert self.cache.truncate(prompt, tokens) == went
+
+    @rule(prompt=PROMPTS, tokens=st.integers(0, 20))
+    def newer_tokens(self, prompt: list[Segment], tokens: int) -> None:
+        place = tokens // self.naive.unit
+        path = ((*self.naive.paths(prompt), *[()] * (place + 1)))[place]
+        held = self.naive.held
+        if path not in held:
+            assert self.cache.newer_tokens(prompt, tokens) == len(held) * self.naive.unit
+            return
+        age = [(usage.last_access, -len(p)) for p, usage in held.items()]
+        newer = sum(a > (held[path].last_access, -len(path)) for a in age)
+        assert self.cache.newer_tokens(prompt, tokens) == newer * self.naive.unit
+
+    @rule(capacity=st.integers(4, 25) | st.none())
+    def resize(self, capacity: int | None) -> None:
+        capacity = None if capacity is None else max(capacity, self.naive.unit)
+        self.cache.resize(capacity)
+        self.naive.resize(capacity)
+
     @rule()
     def clear(self) -> None:
         self.cache.clear()
@@ -109,6 +142,7 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         if hasattr(self, "cache"):
+            self.cache.check_invariants()
             assert self.cache.used_tokens == len(self.naive.held) * self.naive.unit
 
 

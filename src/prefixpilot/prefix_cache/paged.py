@@ -35,8 +35,7 @@ class PagedPrefixCache:
             raise ConfigError("capacity_tokens", f"is {capacity_tokens}", f"use at least one page of {page_size}")
         self._capacity = capacity_tokens
         self._page_size = page_size
-        whole_pages = None if capacity_tokens is None else capacity_tokens // page_size * page_size
-        self._pages = RadixPrefixCache(whole_pages, policy)
+        self._pages = RadixPrefixCache(self._whole(capacity_tokens), policy)
 
     @property
     def capacity_tokens(self) -> int | None:
@@ -62,6 +61,31 @@ class PagedPrefixCache:
         access = self._pages.access(self._split(prompt))
         return access._replace(total_tokens=sum(s.tokens for s in prompt))
 
+    def truncate(self, prompt: Sequence[Segment], tokens: int) -> int:
+        """Hold no more of ``prompt`` than the full pages of its first ``tokens`` tokens; returns how many tokens went.
+
+        What other prompts hold behind that goes with it. O(nodes held).
+        """
+        return self._pages.truncate(self._split(prompt), tokens // self._page_size * self._page_size)
+
+    def newer_tokens(self, prompt: Sequence[Segment], tokens: int) -> int:
+        """How many held tokens LRU would keep longer than that page of ``prompt`` which follows ``tokens`` tokens.
+
+        A cache of so many tokens is the largest one that would not hold that page. O(nodes held).
+        """
+        return self._pages.newer_tokens(self._split(prompt), tokens // self._page_size * self._page_size)
+
+    def resize(self, capacity_tokens: int | None) -> None:
+        """Another bound; what no longer fits is evicted, whatever was accessed last. O(nodes held).
+
+        Raises:
+            ConfigError: below one page.
+        """
+        if capacity_tokens is not None and check_capacity(capacity_tokens) and capacity_tokens < self._page_size:
+            raise ConfigError("capacity_tokens", f"is {capacity_tokens}", f"use at least one page of {self._page_size}")
+        self._capacity = capacity_tokens
+        self._pages.resize(self._whole(capacity_tokens))
+
     def clear(self) -> None:
         """Hold nothing."""
         self._pages.clear()
@@ -69,6 +93,9 @@ class PagedPrefixCache:
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if the structure is broken. O(pages)."""
         self._pages.check_invariants()
+
+    def _whole(self, tokens: int | None) -> int | None:
+        return None if tokens is None else tokens // self._page_size * self._page_size
 
     def _split(self, prompt: Sequence[Segment]) -> list[Segment]:
         return list(_full_pages(nonempty_segments(prompt), self._page_size))

@@ -142,6 +142,80 @@ class RadixPrefixCache:
             self._insert(match.path[-1], segments[match.segment :], match.offset, fits)
         return Access(match.tokens, total, evicted)
 
+    def truncate(self, prompt: Sequence[Segment], tokens: int) -> int:
+        """Hold no more of ``prompt`` than its first ``tokens`` tokens: evict what lies behind, also of other prompts.
+
+        Returns how many tokens went. For models that are corrected by what an engine reports. O(nodes held).
+        """
+        node, start = self._node_at(nonempty_segments(prompt), max(tokens, 0))
+        if node is None:
+            return 0
+        before, keep, gone = self._used, max(tokens, 0) - start, set()
+        if keep:
+            below = list(node.children.values())
+            node.children = {}
+        else:
+            below = [node]
+        for each in below:
+            gone.add(id(each))
+            self._used -= each.tokens
+            below.extend(each.children.values())
+        if keep:
+            self._used -= node.tokens - keep
+            node.cut_tail(node.tokens - keep)
+        else:
+            above = node.parent
+            assert above is not None
+            del above.children[node.segments[0]]
+            node = above
+        self._queue = [entry for entry in self._queue if id(entry[2]) not in gone]
+        heapq.heapify(self._queue)
+        if not node.children and node is not self._root:
+            self._enqueue(node)
+        return before - self._used
+
+    def newer_tokens(self, prompt: Sequence[Segment], tokens: int) -> int:
+        """How many held tokens LRU would keep longer than the held token of ``prompt`` that follows ``tokens`` others.
+
+        A cache of so many tokens is the largest one that would not hold that token. All of them if it is not held.
+        O(nodes held).
+        """
+        node, start = self._node_at(nonempty_segments(prompt), tokens)
+        if node is None:
+            return self._used
+        newer = sum(n.tokens for n in _descendants(self._root) if n.last_access > node.last_access)
+        above = node.parent
+        while above is not None and above.last_access == node.last_access:
+            newer += above.tokens
+            above = above.parent
+        return newer + tokens - start
+
+    def resize(self, capacity_tokens: int | None) -> None:
+        """Another bound; what no longer fits is evicted, whatever was accessed last. O(nodes held).
+
+        Raises:
+            ConfigError: below 1.
+        """
+        self._capacity = check_capacity(capacity_tokens)
+        self._now += 1
+        for node in _descendants(self._root):
+            if not node.children:
+                self._enqueue(node)
+        self._make_room(0)
+
+    def _node_at(self, segments: list[Segment], tokens: int) -> tuple[_Node | None, int]:
+        """The node that holds the prompt's token after ``tokens`` others, and how many tokens lie above that node."""
+        match = self._match(segments)
+        if match.tokens <= tokens:
+            return None, 0
+        nodes = match.path[1:] if match.partial is None else [*match.path[1:], match.partial]
+        start = 0
+        for node in nodes:
+            if start + node.tokens > tokens:
+                return node, start
+            start += node.tokens
+        raise InvariantError("radix cache: a match is longer than its path")
+
     def _match(self, segments: list[Segment]) -> _Match:
         node, path, index, offset, tokens = self._root, [self._root], 0, 0, 0
         while index < len(segments):
