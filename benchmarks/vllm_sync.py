@@ -74,7 +74,7 @@ def scaled(workload: Workload, count: int, scale: int, words: Sequence[str]) -> 
     def block_of(block: ContextBlock) -> ContextBlock:
         if block.id not in texts:
             tokens = max(1, (block.tokens or 0) // scale)
-            text = " ".join(random.Random(f"block {block.id}").choices(words, k=tokens))
+            text = " ".join(random.Random(f"block {block.id!r}").choices(words, k=tokens))
             texts[block.id] = ContextBlock(text=text, id=block.id, tokens=tokens)
         return texts[block.id]
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesStored
 from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
+from prefixpilot.request_ids import spellings
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
 from prefixpilot.residency.page_records import PrefixMatch
 from prefixpilot.residency.pages import PageTable
@@ -79,10 +80,10 @@ class RankView:
                 self._adapters.popitem(last=False)
 
     def detach(self, request_ids: Iterable[str]) -> None:
-        """Let requests go."""
+        """Let requests go, by their ids as the engine writes them."""
         if self.contexts is not None:
             for request_id in request_ids:
-                self.contexts.detach(RequestId(request_id))
+                any(self.contexts.detach(RequestId(spelling)) for spelling in spellings(request_id))
 
     def forget_contexts(self) -> None:
         """Nothing is attached any more; what the engine holds stays known."""
@@ -94,6 +95,13 @@ class RankView:
         extra: tuple[Hashable, ...] = () if facts.salt is None else ((facts.salt,),)
         adapter = facts.model if facts.model in self._adapters else None
         return self.table.match(token_ids, extra_keys=extra, adapter=adapter, as_of=as_of)
+
+    def confirm(self, token_ids: Sequence[int], facts: Facts, cached_tokens: int) -> None:
+        """The engine reported that it took so many tokens of a prompt from its cache. O(tokens) while pages are
+        doubtful, else O(1)."""
+        if self.table.doubtful and self.table.page_size is not None:
+            pages = self.match(token_ids, facts).pages
+            self.table.confirm(pages[: cached_tokens // self.table.page_size])
 
     def chain(self, watch: Watch, sent_at: int) -> Chain | None:
         """The pages of a request that went out after the batch ``sent_at``; ``None`` if they cannot be told. O(tokens)."""

@@ -172,6 +172,7 @@ class CacheView:
         """The engine has answered: compare, correct the model, and attach its contexts to their pages. O(tokens)."""
         with self._lock:
             finding = self._found(watch)
+            self._learn(watch, finding)
             if watch.prompt is not None and self._model is not None:
                 said = watch.prediction if watch.prediction is not None and watch.prediction.basis == "model" else None
                 predicted = None if said is None else said.tokens
@@ -182,6 +183,15 @@ class CacheView:
                 shortened += self._attach(_Pending(watch, places, PATIENCE))
         self._tell(shortened)
         return finding
+
+    def _learn(self, watch: Watch, finding: Finding) -> None:
+        """What the report says of the picture itself: only where one rank can have been meant."""
+        if finding.basis != "events" or finding.verdict is None or watch.prompt is None or len(self._ranks) != 1:
+            return
+        ((rank, view),) = self._ranks.items()
+        view.confirm(watch.prompt.token_ids, watch.facts, watch.cached_tokens or 0)
+        self._knowledge.reported(rank, view.table, as_predicted=finding.verdict == "exact")
+        self.state = self._knowledge.state
 
     def _attach_pending(self) -> list[Shortened]:
         waiting, shortened = list(self._pending), list[Shortened]()
