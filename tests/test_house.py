@@ -35,7 +35,7 @@ IMPURE = {
 
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
-    *("asyncio", "socket", "opentelemetry", "sqlite3"),
+    *("asyncio", "socket", "opentelemetry", "sqlite3", "zmq", "msgspec"),
 }
 
 

@@ -147,14 +147,12 @@ def test_a_live_batch_after_a_lost_connection_waits_until_it_is_known_whose_it_i
 
 def test_a_check_finds_what_was_not_published_to_us_and_nothing_else_changes() -> None:
     order = caught_up(2)
-    assert not order.heard
-    assert asked(order.check()) == [2]
+    assert (order.heard, asked(order.check())) == (False, [2])
     assert (order.continuity, order.check()) == (WHOLE, [])
     assert delivered(order.replayed(2, batch(2))) == [2]
     order.replay_ended()
     order.live(3, batch(3))
-    assert order.heard
-    assert (order.continuity, order.gaps) == (WHOLE, 0)
+    assert (order.heard, order.continuity, order.gaps) == (True, WHOLE, 0)
 
 
 def test_a_connection_that_was_never_lost_asks_nothing() -> None:

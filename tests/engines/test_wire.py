@@ -279,7 +279,8 @@ def test_what_vllm_wrote_is_what_its_pages_did() -> None:
     """The pool of the simulated engine, given the same prompts, tells the same: kind by kind and page by page."""
     batches = captured(VLLM)
     answers = json.loads((VLLM / "answers.json").read_text())
-    pool, names, told = PagePool(33, 32), {}, []
+    pool, told = PagePool(33, 32), list[CacheEvent]()
+    names: dict[PageHash, PageHash] = {}
     for run in vllm_runs(batches, answers):
         if run is None:
             assert pool.reset()

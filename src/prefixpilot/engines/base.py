@@ -86,7 +86,7 @@ class EventSource(Protocol):
         """How each of its sources stands. From any thread."""
         ...
 
-    def start(self) -> None:
+    def start(self) -> object:
         """Begin to listen; returns at once, whether or not an engine is there yet. Raises ConfigError where an
         endpoint cannot be used, EngineError if it is started already."""
         ...

@@ -128,7 +128,7 @@ def read_sources(body: bytes, host: str) -> tuple[EventEndpoint, ...]:
         entries = [sources[key] for key in sorted(sources, key=int)]
         endpoints = tuple(_endpoint(entry, host) for entry in entries if entry.get("publisher", "zmq") == "zmq")
         return tuple(check_endpoint(each, "kv_event_sources") for each in endpoints)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise EngineError(f"the engine's /kv_event_sources cannot be read: {error!r}") from error
 
 

@@ -1,7 +1,8 @@
 """Doubles that ship with the product (floor 5): an engine without a model, and a way to cut a real model down.
 
-``SimulatedEngine`` needs the extra ``[proxy]`` (uvicorn). :mod:`prefixpilot.testing.tiny_model` needs the package
-``gguf`` and is imported by its own name.
+``SimulatedEngine`` needs the extra ``[proxy]`` (uvicorn). Imported by their own names, for what they need:
+:mod:`prefixpilot.testing.tiny_model` (the package ``gguf``), :mod:`prefixpilot.testing.event_publisher` (the extra
+``[kv-events]``).
 """
 
 from prefixpilot.testing.faults import (
@@ -14,6 +15,7 @@ from prefixpilot.testing.faults import (
     Respond,
     Stall,
 )
+from prefixpilot.testing.page_pool import PagePool
 from prefixpilot.testing.simulated_engine import ReceivedRequest, SimulatedEngine
 from prefixpilot.testing.wires import SimulatedCall, SimulatedReply
 
@@ -24,6 +26,7 @@ __all__ = [
     "Fault",
     "Garbage",
     "HalfClose",
+    "PagePool",
     "ReceivedRequest",
     "Respond",
     "SimulatedCall",

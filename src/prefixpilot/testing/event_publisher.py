@@ -111,13 +111,12 @@ class EventPublisher:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
         pub.set_hwm(100_000)
+        pub_port, replay_port = self._ports
         if self._target is None:
-            pub_port = pub.bind_to_random_port("tcp://127.0.0.1")
+            pub_port = _bind(pub, pub_port)
         else:
-            pub_port = None
             pub.connect(self._target)
-        replay_port = router.bind_to_random_port("tcp://127.0.0.1") if self._wants_replay else None
-        self._ports = (pub_port, replay_port)
+        self._ports = (pub_port, _bind(router, replay_port) if self._wants_replay else None)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._serve, args=(context, pub, router), name="publisher", daemon=True)
         self._thread.start()
@@ -132,6 +131,17 @@ class EventPublisher:
         thread.join(STOP_S)
         if thread.is_alive():
             raise EngineError("the publisher did not end in time")
+
+    def restart(self) -> None:
+        """As an engine that crashes and comes back: the same ports, nothing remembered, numbers from 0."""
+        self.stop()
+        with self._lock:
+            self._next = 0
+            self._buffer.clear()
+            self._queue = queue.Queue()
+        with self._sent:
+            self._served = -1
+        self.start()
 
     def __enter__(self) -> EventPublisher:
         return self.start()
@@ -181,3 +191,11 @@ class EventPublisher:
             if number >= start:
                 router.send_multipart((frames[0], b"", self._topic.encode(), number.to_bytes(8, "big"), payload))
         router.send_multipart((frames[0], b"", b"", END, b""))
+
+
+def _bind(socket: zmq.Socket[bytes], port: int | None) -> int:
+    """Bind on the loopback interface; a free port if none is given."""
+    if port is None:
+        return int(socket.bind_to_random_port("tcp://127.0.0.1"))
+    socket.bind(f"tcp://127.0.0.1:{port}")
+    return port
