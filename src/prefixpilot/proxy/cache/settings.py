@@ -20,7 +20,7 @@ class CacheSettings:
     Attributes:
         events: ZeroMQ endpoints of the engine's KV events, with commas between them, as the engine's own configuration
             writes them; auto: those that the engine lists (vLLM); off: none.
-        replay: endpoints at which lost events are asked for again, in parallel with `events`; with auto, as listed.
+        replay: endpoints at which lost events are asked for again, in parallel with `events`; unused with auto and off.
         ranks: data-parallel ranks behind each of those endpoints; rank r has the port of rank 0 plus r.
         token_ids: where the token ids of a prompt come from: engine (its `/tokenize`, beside the request), local
             (`tokenizer`), off (what events tell); auto: local if there is a tokenizer, else engine if there are events.
@@ -50,9 +50,7 @@ class CacheSettings:
             _check_endpoints("events", self.endpoints)
         if self.replay is not None:
             _check_endpoints("replay", self.replay_endpoints)
-            if self.events in (OFF, AUTO):
-                raise ConfigError("replay", f"is of no use with events = {self.events!r}", "give the endpoints of both")
-            if len(self.replay_endpoints) != len(self.endpoints):
+            if self.endpoints and len(self.replay_endpoints) != len(self.endpoints):
                 raise ConfigError("replay", "has not as many endpoints as events", "give one for each")
         if self.token_ids not in get_args(TokenIds):
             raise ConfigError("token_ids", f"is {self.token_ids!r}", f"use one of: {', '.join(get_args(TokenIds))}")
