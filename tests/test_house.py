@@ -19,7 +19,18 @@ PACKAGE = ROOT / "src" / "prefixpilot"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 PURE_ROOMS = (
-    ("errors", "constraints", "pieces", "jsontext", "core", "config", "blocks", "distance", "annotations"),
+    (
+        "errors",
+        "constraints",
+        "pieces",
+        "jsontext",
+        "core",
+        "config",
+        "blocks",
+        "distance",
+        "annotations",
+        "request_ids",
+    ),
     ("index", "conversation", "prefix_cache", "apis"),
     ("residency",),
     ("ordering", "scheduling", "dedup", "prompts", "tails", "providers", "volatile"),

@@ -155,6 +155,18 @@ class PilotMachine(RuleBasedStateMachine):
         assert self.pilot.live_requests == live - known
         assert self.pilot.evict([plan.request_id for plan in gone]) == 0
 
+    @rule(plan=plans, blocks=st.integers(0, 4), wrapped=st.booleans())
+    def shorten(self, plan: Plan, blocks: int, wrapped: bool) -> None:
+        """What is no longer cached is not planned with; the rest of the index is as it was."""
+        live = self.pilot.live_requests
+        as_engines_write_it = f"chatcmpl-{plan.request_id}-0123abcd" if wrapped else plan.request_id
+        news = self.pilot.shorten(as_engines_write_it, blocks)
+        assert self.pilot.live_requests == live - (news and not blocks)
+        assert not self.pilot.shorten(plan.request_id, max(blocks, 1)) or not blocks
+        held = [n for t in self.pilot.snapshot()["trees"] for n in t["nodes"] if plan.request_id in n["requests"]]
+        assert len(held) <= 1
+        assert all(len(node["blocks"]) <= blocks for node in held)
+
     @rule(tenant=tenants, conversation=st.sampled_from([ConversationId("x"), ConversationId("y")]))
     def forget(self, tenant: TenantId, conversation: ConversationId) -> None:
         self.pilot.forget_conversation(conversation, tenant)

@@ -159,6 +159,24 @@ class ContextIndex:
                 self._prune(leaf)
         return known
 
+    def shorten(self, request_id: RequestId, blocks: int) -> bool:
+        """Of a live request only the first ``blocks`` blocks are still cached, 1 or more; whether that was news.
+
+        Its leaf moves up to where these blocks stand, and frequencies stay what they were. O(height + blocks).
+
+        Raises:
+            InvalidRequestError: it is not live.
+        """
+        leaf = self.leaf(request_id)
+        if blocks >= len(leaf.blocks):
+            return False
+        self.evict([request_id])
+        above = self.insert(leaf.blocks[:blocks], leaf.tokens[:blocks], request_id).parent
+        while above is not None and above.parent is not None:
+            above.frequency -= 1
+            above = above.parent
+        return True
+
     def grow(self, path: Sequence[int], blocks: int) -> Node:
         """Traverse to a leaf and note that its conversation has grown (paper 4.2). O(height x fan-out)."""
         return self.grow_leaf(self.traverse(path), blocks)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from prefixpilot.config import PilotConfig
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord, ConversationStore
-from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, RequestId, TenantId
+from prefixpilot.core import DEFAULT_TENANT, ConversationId, Plan, PlannedRequest, Request, TenantId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.pilot.batch import Progress, check_distinct_ids, plan_batch
 from prefixpilot.pilot.forest import Forest
@@ -140,12 +140,35 @@ class ContextPilot:
             self._planner.forest.trim()
 
     def evict(self, request_ids: Iterable[str]) -> int:
-        """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each."""
+        """Forget requests whose prefix the engine evicted (paper 4.1); returns how many were live. O(height) each.
+
+        Ids may be as the engine writes them (:mod:`prefixpilot.request_ids`).
+        """
         if isinstance(request_ids, str):
             raise InvalidRequestError("request_ids", f"is the string {request_ids!r}", "give a list of ids")
-        gone = [RequestId(request_id) for request_id in request_ids]
+        ids = list(request_ids)
         with self._lock:
-            return self._planner.forest.evict(gone)
+            forest = self._planner.forest
+            return sum(forest.evict([live]) for live in map(forest.named, ids) if live is not None)
+
+    def shorten(self, request_id: str, blocks: int) -> bool:
+        """Of this request only the first ``blocks`` blocks are still cached; later plans use no more of it.
+
+        With 0 it is forgotten, as by :meth:`evict`. What comes back into the cache lengthens it only when a request
+        with it is learnt. Returns whether it was live and held more. O(height + blocks).
+
+        Args:
+            request_id: as given with the request, or as the engine writes it.
+            blocks: counted over ``Plan.head``, in the order sent; 0 or more.
+
+        Raises:
+            InvalidRequestError: ``blocks`` is no such number.
+        """
+        if type(blocks) is not int or blocks < 0:
+            raise InvalidRequestError("blocks", f"is {blocks!r}", "give an int of 0 or more")
+        with self._lock:
+            live = self._planner.forest.named(request_id)
+            return live is not None and self._planner.forest.shorten(live, blocks)
 
     def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:
         """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""

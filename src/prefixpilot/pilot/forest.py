@@ -13,6 +13,7 @@ from prefixpilot.errors import InvalidRequestError, InvariantError
 from prefixpilot.index import ContextIndex, build, check_tree, restore_tree, tree_snapshot
 from prefixpilot.index.build import SortKey
 from prefixpilot.index.match import Guide
+from prefixpilot.request_ids import spellings
 
 SNAPSHOT_VERSION = 2
 _READ_VERSIONS = (1, 2)
@@ -163,6 +164,28 @@ class Forest:
             if not len(tree):
                 del self._trees[key]
         return known
+
+    def shorten(self, request_id: RequestId, blocks: int) -> bool:
+        """Of a live request only the first ``blocks`` blocks are still cached; whether that was news.
+
+        With 0 it is evicted. Its place in the order of use stays. O(height + blocks).
+        """
+        key = self._key_of.get(request_id)
+        if key is None:
+            return False
+        if not blocks:
+            return bool(self.evict([request_id]))
+        tree = self._trees[key]
+        before = tree.total_tokens
+        news = tree.shorten(request_id, blocks)
+        self._tokens += tree.total_tokens - before
+        return news
+
+    def named(self, request_id: str) -> RequestId | None:
+        """The live request that an engine may mean by this id; ``None`` if there is none. O(1)."""
+        if request_id in self._key_of:
+            return RequestId(request_id)
+        return next((RequestId(s) for s in spellings(request_id) if s in self._key_of), None)
 
     def trim(self) -> None:
         """Evict the least recently used requests until the bounds hold; the newest always stays."""

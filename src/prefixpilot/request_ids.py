@@ -1,0 +1,54 @@
+"""The request ids that engines make of ours: the one place where they are taken apart.
+
+vLLM takes the id from the header ``X-Request-Id`` and writes ``chatcmpl-ID`` for a chat and ``cmpl-ID-N`` for the N-th
+prompt of a completion; its core adds ``-`` and 8 random hexadecimal digits (from 0.14 on,
+https://github.com/vllm-project/vllm/pull/27987), and of a request for several answers each is ``N_`` and the id
+(``vllm/v1/engine/parallel_sampling.py``). SGLang takes ``rid`` as it is and adds ``_N`` for the N-th prompt of a
+request (``GenerateReqInput`` in ``sglang/srt/managers/io_struct.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import combinations
+from typing import Final
+
+_ANSWER: Final = re.compile(r"\A\d+_")
+_RANDOM: Final = re.compile(r"-[0-9a-f]{8}\Z")
+_PROMPT: Final = re.compile(r"[-_]\d+\Z")
+_PREFIX: Final = re.compile(r"\A(?:chatcmpl-|generate-tokens-)")
+_COMPLETION: Final = re.compile(r"\Acmpl-(.+?)(?:-\d+)?\Z", re.DOTALL)
+
+
+def _without(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    return lambda text: pattern.sub("", text)
+
+
+_STEPS: Final[tuple[Callable[[str], str], ...]] = (
+    _without(_ANSWER),
+    _without(_RANDOM),
+    lambda text: _COMPLETION.sub(r"\1", text),
+    _without(_PREFIX),
+    _without(_PROMPT),
+)
+"""From the outside in. A completion's number goes with its prefix: vLLM never writes one without the other."""
+
+
+def spellings(request_id: str) -> tuple[str, ...]:
+    """What an engine's id may have been before the engine added to it: itself, then with less and less of it.
+
+    An id of ours may look like one of an engine, so whoever knows the ids that there are takes the first it knows.
+
+    >>> spellings("cmpl-a-0-1f2e3d4c")
+    ('cmpl-a-0-1f2e3d4c', 'cmpl-a-0', 'a-0-1f2e3d4c', 'a', 'cmpl-a')
+    """
+    found = {request_id: None}
+    for count in range(1, len(_STEPS) + 1):
+        for steps in combinations(_STEPS, count):
+            text = request_id
+            for step in steps:
+                text = step(text)
+            found.setdefault(text)
+    found.pop("", None)
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""The truth table of causes."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from prefixpilot.residency.attribution import Cause, Evidence, attribute
+
+TABLE: list[tuple[dict[str, Any], Cause]] = [
+    ({"reported": 640}, Cause.NONE),
+    ({"reported": 640, "same_selection": False, "expired": True}, Cause.NONE),
+    ({"reported": 704}, Cause.MORE_THAN_KNOWN),
+    ({"reported": 704, "removed_at": 640, "same_place": False}, Cause.MORE_THAN_KNOWN),
+    ({"reported": 650}, Cause.BELOW_PAGE_SIZE),
+    ({"reported": 0, "same_selection": False}, Cause.SALT_OR_ADAPTER),
+    ({"reported": 0, "same_selection": False, "same_place": False}, Cause.SALT_OR_ADAPTER),
+    ({"reported": 0, "same_place": False}, Cause.ROUTED_ELSEWHERE),
+    ({"reported": 0, "same_place": False, "expired": True}, Cause.ROUTED_ELSEWHERE),
+    ({"reported": 0, "expired": True}, Cause.TTL),
+    ({"reported": 320, "removed_at": 320}, Cause.EVICTED),
+    ({"reported": 320, "removed_at": 336}, Cause.UNKNOWN),
+    ({"reported": 320, "removed_at": 304}, Cause.UNKNOWN),
+    ({"reported": 320, "volatile_at": 330}, Cause.VOLATILE_TEXT),
+    ({"reported": 320, "volatile_at": 320, "removed_at": 320}, Cause.EVICTED),
+    ({"reported": 320, "volatile_at": 336}, Cause.UNKNOWN),
+    ({"reported": 320, "same_tokens": False}, Cause.TEMPLATE),
+    ({"reported": 320, "prompt_tokens": 700, "counted_tokens": 701}, Cause.TEMPLATE),
+    ({"reported": 320, "prompt_tokens": 700, "counted_tokens": 700}, Cause.UNKNOWN),
+    ({"reported": 320, "prompt_tokens": 700}, Cause.UNKNOWN),
+    ({"reported": 630, "same_tokens": True}, Cause.BELOW_PAGE_SIZE),
+    ({"reported": 624}, Cause.UNKNOWN),
+    ({"reported": 0, "same_selection": True, "same_place": True, "expired": False}, Cause.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("known", "cause"), TABLE)
+def test_truth_table(known: dict[str, Any], cause: Cause) -> None:
+    assert attribute(Evidence(predicted=640, page_size=16, **known)) is cause
+
+
+def test_all_causes_are_in_the_table() -> None:
+    assert {cause for _, cause in TABLE} == set(Cause)
+
+
+def test_what_is_not_known_is_no_cause() -> None:
+    """With nothing but the numbers known, no cause is named that needs more."""
+    for predicted, reported, page in product((0, 16, 100), (0, 16, 100), (1, 16)):
+        cause = attribute(Evidence(predicted, reported, page))
+        assert cause in {Cause.NONE, Cause.BELOW_PAGE_SIZE, Cause.MORE_THAN_KNOWN, Cause.UNKNOWN}
+        assert (cause is Cause.NONE) == (predicted == reported)
