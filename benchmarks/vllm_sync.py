@@ -1,14 +1,14 @@
-"""What a real vLLM reuses with and without ordering, what `replay` predicts of it, and what the proxy predicts request
-by request.
+"""What a real vLLM reuses with and without ordering; what `replay` predicts of it, and the proxy request by request.
 
     PREFIXPILOT_VLLM_PYTHON=... python -m benchmarks.vllm_sync [DIR] [--requests 500] [--scale 8] [--prompts 8]
 
-vLLM runs on the CPU with a tiny random Llama, and a KV cache of a few mean prompts. The workload has the sharing pattern
-of a trace (multihoprag of DIR; without one a generated one of topics), its blocks shortened by ``--scale``, so that
-a block has as many tokens of the model's own tokenizer as the trace says. Requests go through the real proxy one by one:
+vLLM runs on the CPU with a tiny random Llama, and a KV cache of a few mean prompts. The workload has the sharing
+pattern of a trace (multihoprag of DIR; without one a generated one of topics), its blocks shortened by ``--scale``, so
+that a block has as many tokens of the model's own tokenizer as the trace says. Requests go through the real proxy one
+by one:
 
 * ``off``: arrival order, mode off;
-* ``on``: mode on, with the engine's KV events;
+* ``on``: mode on, with the engine's KV events; the index is told no capacity;
 * ``on_without_events``: mode on, the cache known by our own model, corrected by what the engine reports.
 
 The cache is reset before each arm. Hit rates are the engine's own ``cached_tokens``; "behind head" leaves out, on both
@@ -115,10 +115,10 @@ class Client:
 @contextmanager
 def proxied(server: VllmServer, arm: Arm, capacity: int) -> Iterator[RunningProxy]:
     if arm == "on_without_events":
-        cache = CacheSettings(token_ids="engine", page_size=PAGE)
+        cache, known = CacheSettings(token_ids="engine", page_size=PAGE), capacity
     else:
-        cache = CacheSettings(events=server.events_endpoint, replay=server.replay_endpoint)
-    settings = ProxySettings(server.base_url, port=0, cache_tokens=capacity, cache=cache)
+        cache, known = CacheSettings(events=server.events_endpoint, replay=server.replay_endpoint), None
+    settings = ProxySettings(server.base_url, port=0, cache_tokens=known, cache=cache)
     with serve_in_thread(settings) as running:
         yield running
 
@@ -135,7 +135,9 @@ def run_arm(server: VllmServer, arm: Arm, workload: Workload, capacity: int) -> 
         before = client.ask("GET", "/stats")["engine_cache"]
         mode = "off" if arm == "off" else "on"
         for number, entry in enumerate(workload.requests):
-            usage = client.ask("POST", "/v1/chat/completions", body(entry, number), **{"X-PrefixPilot-Mode": mode})["usage"]
+            usage = client.ask("POST", "/v1/chat/completions", body(entry, number), **{"X-PrefixPilot-Mode": mode})[
+                "usage"
+            ]
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
             reported.append(Reported(usage["prompt_tokens"], cached))
         stats = settled(client, len(reported))

@@ -68,7 +68,11 @@ def lines(now: Reading, before: Reading | None = None, width: int = 200) -> dict
 
 
 def test_a_frame_says_what_the_proxy_says() -> None:
-    shown = frame("http://p", Reading(0.0, STATS, {"prefixpilot_planning_seconds_sum": 0.2, "prefixpilot_planning_seconds_count": 100}), width=200)
+    shown = frame(
+        "http://p",
+        Reading(0.0, STATS, {"prefixpilot_planning_seconds_sum": 0.2, "prefixpilot_planning_seconds_count": 100}),
+        width=200,
+    )
     assert shown.split("\n")[0] == "prefixpilot http://p   up 1 h 02 min   cache EXACT"
     rows = lines(Reading(0.0, STATS))
     assert rows["requests"] == "requests 100 in flight 3 planned 90, passthrough 10"
@@ -84,7 +88,11 @@ def test_a_frame_says_what_the_proxy_says() -> None:
 
 
 def test_what_is_new_since_the_frame_before() -> None:
-    later = {**STATS, "requests": {"planned": 110}, "cache": {**STATS["cache"], "prompt_tokens": 1100, "cached_tokens": 580}}
+    later = {
+        **STATS,
+        "requests": {"planned": 110},
+        "cache": {**STATS["cache"], "prompt_tokens": 1100, "cached_tokens": 580},
+    }
     rows = lines(Reading(12.0, later), Reading(10.0, STATS))
     assert rows["requests"].startswith("requests 110 5.0/s ")
     assert rows["hit rate"].endswith("now 80.0 %")
@@ -98,7 +106,9 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     assert any(name.startswith("no route") for name in rows)
 
 
-@pytest.mark.parametrize("broken", [{}, {"cache": 1, "engine_cache": [1], "requests": None}, {"engine_cache": {"routes": [1, {}]}}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"cache": 1, "engine_cache": [1], "requests": None}, {"engine_cache": {"routes": [1, {}]}}]
+)
 def test_a_frame_is_made_of_anything(broken: dict[str, Any]) -> None:
     assert frame("http://p", Reading(0.0, {"requests": {}, **{k: v for k, v in broken.items() if v is not None}}))
 
@@ -127,9 +137,7 @@ def test_one_frame_of_a_running_proxy(capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in out
 
 
-def test_the_admin_token(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_admin_token(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = "a token of some length"
     (tmp_path / "token").write_text(token + "\n", encoding="utf-8")
     admin = AdminSettings(Secret(token))
@@ -184,9 +192,7 @@ def test_what_is_no_proxy_of_ours(
     assert "does not answer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["127.0.0.1:1"], ["http://127.0.0.1:1", "--token-file", "/does/not/exist"]]
-)
+@pytest.mark.parametrize("arguments", [["127.0.0.1:1"], ["http://127.0.0.1:1", "--token-file", "/does/not/exist"]])
 def test_bad_input_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", *arguments, "--once"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -7,7 +7,15 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from prefixpilot.cli.options import TRACE_FORMATS, add_gate, add_planner, add_trace, nonnegative_int, pilot_config, positive_int
+from prefixpilot.cli.options import (
+    TRACE_FORMATS,
+    add_gate,
+    add_planner,
+    add_trace,
+    nonnegative_int,
+    pilot_config,
+    positive_int,
+)
 from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
 from prefixpilot.errors import ConfigError
 
@@ -164,7 +172,10 @@ def as_json(report: ReplayReport, bound: int | None) -> dict[str, Any]:
 
 
 def _rendered_json(report: ReplayReport) -> dict[str, Any]:
-    return {"rendering": None if report.rendering is None else asdict(report.rendering), "hit_rate_behind_head": report.hit_rate_behind_head}
+    return {
+        "rendering": None if report.rendering is None else asdict(report.rendering),
+        "hit_rate_behind_head": report.hit_rate_behind_head,
+    }
 
 
 def _text(report: ReplayReport, bound: int | None) -> str:
@@ -172,7 +183,9 @@ def _text(report: ReplayReport, bound: int | None) -> str:
     sessions = "sessions are conversations" if report.multi_turn else "requests are independent"
     rendered = report.rendering is not None
     place = "in" if report.multi_turn or rendered else "not in"
-    behind = [("behind head", f"{report.hit_rate_behind_head:.4f}, the hit rate of all but the head")] if rendered else []
+    behind = (
+        [("behind head", f"{report.hit_rate_behind_head:.4f}, the hit rate of all but the head")] if rendered else []
+    )
     why_not = "with --rendered" if rendered else "with --multi-turn" if report.multi_turn else "over 20,000 requests"
     rows = [
         ("workload", f"{report.workload}, {len(report.sent):,} requests"),

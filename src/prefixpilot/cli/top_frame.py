@@ -140,7 +140,7 @@ def _engine(now: Reading) -> list[str]:
 
 
 def _routes(now: Reading) -> list[str]:
-    rows = [("route", "requests", "hit rate", "predicted", "reported", "exact", "causes")]
+    rows: list[tuple[str, ...]] = [("route", "requests", "hit rate", "predicted", "reported", "exact", "causes")]
     routes = now.table("engine_cache").get("routes") or ()
     for route in (route for route in routes if isinstance(route, Mapping)):
         compared, verdicts = route.get("compared") or 0, route.get("verdicts") or {}

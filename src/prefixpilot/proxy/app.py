@@ -164,6 +164,9 @@ class ProxyApp:
             await self._upstream.close()
             await asyncio.to_thread(self._conversations.close)
 
+    def _headers(self, call: Call, forward: Forward) -> h.RawHeaders:
+        return _request_headers(call, forward, named=self._cache is not None)
+
     def _known(self) -> str:
         """How the engine's cache is known now, as a plan says it."""
         return UNKNOWN if self._cache is None else self._cache.state.lower()
@@ -237,7 +240,7 @@ class ProxyApp:
                 await self._explain(exchange, forward)
                 return
             with nullcontext() if self._cache is None else self._cache.following(call, forward, current_account()):
-                await self._relay(exchange, target, _request_headers(call, forward), forward.body, forward)
+                await self._relay(exchange, target, self._headers(call, forward), forward.body, forward)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"
@@ -322,10 +325,9 @@ def _failed(failed: Failed) -> RefusedError:
     return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
-def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
-    """The client's headers, with an id where the index learns the request; those that describe a body we changed are
-    made anew."""
-    if not forward.touched and forward.ticket.empty:
+def _request_headers(call: Call, forward: Forward, *, named: bool) -> h.RawHeaders:
+    """The client's headers; those that describe a body we changed are made anew. ``named``: each request has an id."""
+    if not forward.touched and not named:
         return call.headers
     changed = (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())) if forward.touched else ()
     headers = h.without(call.headers, changed)

@@ -293,7 +293,15 @@ class Pipeline:
             message = f"the proxy failed on this request, and so did its plain rendering ({failed}, {body})"
             raise RefusedError(500, message, "server_error", None, "proxy_error")
         report = PlanReport(
-            options.request_id, options.mode, (), (), None, len(restored.texts), False, str(failed), cache=self._cache_state()
+            options.request_id,
+            options.mode,
+            (),
+            (),
+            None,
+            len(restored.texts),
+            False,
+            str(failed),
+            cache=self._cache_state(),
         )
         return replace(untouched, body=body, touched=True, plan_header=self._header(report))
 
@@ -319,9 +327,7 @@ class Pipeline:
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         report = treatment.report
-        forward = replace(
-            _untouched(call, options), plan_header=treatment.plan_header, ticket=_learning(treatment)
-        )
+        forward = replace(_untouched(call, options), plan_header=treatment.plan_header, ticket=_learning(treatment))
         edits = treatment.edits if options.mode != "shadow" else ()
         more = self._trials.edits(read.prompt) if edits else ()
         body = self._place(read.source, (*edits, *more)) if edits else None

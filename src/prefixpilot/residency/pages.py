@@ -124,18 +124,6 @@ class PageTable:
             yield page
             children = page.children
 
-    def chain(self, page: PageHash) -> tuple[PageHash, ...]:
-        """The pages of the prompt that ends with this one, from its start; empty if one of them is not held. O(length)."""
-        names: list[PageHash] = []
-        name: PageHash | None = page
-        while name is not None:
-            found = self._pages.get(name)
-            if found is None or not found.copies:
-                return ()
-            names.append(name)
-            name = found.parent
-        return tuple(reversed(names))
-
     # -- change
 
     def apply(self, batch: EventBatch) -> Applied:

@@ -21,7 +21,20 @@ from ..support import Answer, chat, fetch, post_chat, user
 
 PAGE = 16
 SYSTEM = {"role": "system", "content": "Answer from the documents, and name the one that you used."}
-WORDS = ("pool", "opens", "library", "closes", "tram", "stops", "museum", "market", "ticket", "river", "bridge", "tower")
+WORDS = (
+    "pool",
+    "opens",
+    "library",
+    "closes",
+    "tram",
+    "stops",
+    "museum",
+    "market",
+    "ticket",
+    "river",
+    "bridge",
+    "tower",
+)
 
 
 def texts(count: int, words: int, seed: int = 0) -> list[str]:
@@ -76,7 +89,9 @@ class Followed:
         return dict(fetch(self.url, "GET", f"/plans/{request_id}").json())
 
 
-def until(look: Callable[[], dict[str, Any]], holds: Callable[[dict[str, Any]], bool], bound_s: float = 20.0) -> dict[str, Any]:
+def until(
+    look: Callable[[], dict[str, Any]], holds: Callable[[dict[str, Any]], bool], bound_s: float = 20.0
+) -> dict[str, Any]:
     """What ``look`` sees once it ``holds``."""
     deadline = time.monotonic() + bound_s
     while not holds(seen := look()):

@@ -120,7 +120,9 @@ def test_a_late_subscriber_learns_what_is_there() -> None:
         pages = first.settled()["pages"]
         cache = first.proxy.app.settings.cache
         with followed_too(first.engine.base_url, cache) as url:
-            stats = until(lambda: dict(fetch(url, "GET", "/stats").json()["engine_cache"]), lambda s: s["pages"] == pages)
+            stats = until(
+                lambda: dict(fetch(url, "GET", "/stats").json()["engine_cache"]), lambda s: s["pages"] == pages
+            )
             assert stats["state"] in ("EXACT", "DEGRADED")
             again = post_chat(url, chat([SYSTEM, user("Again?")], list(WORKLOAD[29])))
             assert again.status == 200

@@ -31,7 +31,9 @@ def make_tokenizer(folder: Path, **config: Any) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator([" ".join(WORDS)] * 5, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": {"content": "<s>"}, **config}))
@@ -84,7 +86,9 @@ def test_the_newer_place_of_a_template(tmp_path: Path) -> None:
 
 
 def test_the_default_of_several_templates(tmp_path: Path) -> None:
-    make_tokenizer(tmp_path, chat_template=[{"name": "rag", "template": "x"}, {"name": "default", "template": TEMPLATE}])
+    make_tokenizer(
+        tmp_path, chat_template=[{"name": "rag", "template": "x"}, {"name": "default", "template": TEMPLATE}]
+    )
     assert text_of(told(tmp_path, {"messages": MESSAGES})).startswith(RENDERED)
 
 

@@ -38,7 +38,12 @@ def test_byte_level_names_are_read_back(tokens: list[bytes]) -> None:
 
 
 def test_word_pieces_and_plain_names() -> None:
-    assert token_bytes(["\u2581A", "\u2581caf\u00e9", "<0x0A>", "<0xZZ>"]) == (b" A", " caf\u00e9".encode(), b"\n", b"<0xZZ>")
+    assert token_bytes(["\u2581A", "\u2581caf\u00e9", "<0x0A>", "<0xZZ>"]) == (
+        b" A",
+        " caf\u00e9".encode(),
+        b"\n",
+        b"<0xZZ>",
+    )
     assert token_bytes(["<s>", "hi", "\u00e9"]) == (b"<s>", b"hi", b"\xc3\xa9")
 
 
@@ -150,13 +155,23 @@ def test_contexts_of_first_turns_have_places_and_no_others() -> None:
     later = replace(PLAN, turn=1, opener=PLAN.request_id)
     (place,) = places_of((later, PLAN), prompt, None)
     spans = block_spans(PLAN, prompt)
-    assert place == Place(PLAN.request_id, halfway(spans))
+    assert place == Place(PLAN.request_id, halfway(spans), spans[0].start, 0)
     assert all(span.start < at <= span.end for span, at in zip(spans, place.counts_at, strict=True))
+
+
+def test_what_the_plan_took_to_be_cached_is_promised() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(Request.from_texts("r0", TEXTS[:2]))
+    plan = pilot.optimize(Request.from_texts("r1", [TEXTS[2], TEXTS[1], TEXTS[0]]))
+    assert plan.prefix_len == 2
+    prompt = prompt_of("head " + render_blocks(plan), 1)
+    (place,) = places_of((plan,), prompt, None)
+    assert (place.start, place.promised) == (5, block_spans(plan, prompt)[1].end)
 
 
 def test_without_texts_of_tokens_the_plan_says_how_long_blocks_are() -> None:
     prompt = prompt_of("any other text", 1)
-    expected = (Place(PLAN.request_id, halfway(estimated_spans(PLAN, 20))),)
+    expected = (Place(PLAN.request_id, halfway(estimated_spans(PLAN, 20)), 0, 0),)
     assert places_of((PLAN,), None, 20) == expected
     assert places_of((PLAN,), prompt._replace(pieces=()), None)[0].request_id == PLAN.request_id
     assert places_of((PLAN,), prompt, 20) == ()

@@ -1,4 +1,4 @@
-"""Token ids asked for beside the requests: in order, a few at once, bounded; an engine without the path is left alone."""
+"""Token ids asked for beside the requests: in order, few at once, bounded; an engine without the path is left alone."""
 
 from __future__ import annotations
 

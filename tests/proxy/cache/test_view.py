@@ -28,6 +28,7 @@ from prefixpilot.proxy.cache.watch import Facts, Watch, facts_of
 from prefixpilot.proxy.control.controller import Route
 
 SIZE = 4
+NO_FACTS = Facts()
 
 
 class Told:
@@ -57,7 +58,9 @@ class Desk:
         self.sequence[rank] = number
         return self.view.apply(EventBatch("tcp://e", rank, number, events))
 
-    def sent(self, tokens: Sequence[int], plans: tuple[Plan, ...] = (), facts: Facts = Facts(), known: bool = True) -> Watch:  # noqa: B008
+    def sent(
+        self, tokens: Sequence[int], plans: tuple[Plan, ...] = (), facts: Facts = NO_FACTS, known: bool = True
+    ) -> Watch:
         """A request goes out; its tokens come later, but before anything else happens."""
         watch = Watch(RequestId("r"), Route("t", "chat", ""), None, plans, True, self.view.marks, facts=facts)
         if known:
@@ -65,7 +68,7 @@ class Desk:
             watch.prediction = self.view.predict(watch)
         return watch
 
-    def predicted(self, tokens: Sequence[int], facts: Facts = Facts()) -> int | None:  # noqa: B008
+    def predicted(self, tokens: Sequence[int], facts: Facts = NO_FACTS) -> int | None:
         prediction = self.sent(tokens, facts=facts).prediction
         return None if prediction is None else prediction.tokens
 
@@ -107,7 +110,7 @@ def test_a_prediction_is_as_of_when_the_request_went_out() -> None:
     desk = Desk()
     desk.batch(stored(TOKENS[:8]))
     early = desk.sent(TOKENS, known=False)
-    desk.batch(removed(TOKENS, 1), stored(TOKENS[:4] + [1, 2, 3, 4], 1))
+    desk.batch(removed(TOKENS, 1), stored([*TOKENS[:4], 1, 2, 3, 4], 1))
     early.prompt = EnginePrompt(array("I", TOKENS))
     prediction = desk.view.predict(early)
     assert prediction is not None and prediction.tokens == 8

@@ -41,15 +41,17 @@ class CacheFigures:
             "prefixpilot_engine_reported_tokens", "Of the requests compared, reported", ["basis"], registry=r
         )
         self.causes = Counter(
-            "prefixpilot_engine_misses", "Treated requests by why the engine reused less, or other, than planned",
+            "prefixpilot_engine_misses",
+            "Treated requests by why the engine reused less, or other, than planned",
             ["cause"],
             registry=r,
         )
-        self.missed = Counter(
-            "prefixpilot_engine_missed_tokens", "Tokens of those, by cause", ["cause"], registry=r
-        )
+        self.missed = Counter("prefixpilot_engine_missed_tokens", "Tokens of those, by cause", ["cause"], registry=r)
         self.token_ids = Counter(
-            "prefixpilot_engine_token_ids", "Prompts whose token ids were wanted, by what came of it", ["got"], registry=r
+            "prefixpilot_engine_token_ids",
+            "Prompts whose token ids were wanted, by what came of it",
+            ["got"],
+            registry=r,
         )
         self.unfollowed = Counter(
             "prefixpilot_engine_unfollowed", "Requests that were not followed for want of room", registry=r

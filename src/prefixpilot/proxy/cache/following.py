@@ -12,11 +12,11 @@ from prefixpilot.engines.base import EventListener, EventSource
 from prefixpilot.engines.endpoints import EventEndpoint, discover
 from prefixpilot.errors import EngineError
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.knowledge import Knowledge
+from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
 from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
 from prefixpilot.proxy.cache.tracker import CacheTracker
-from prefixpilot.proxy.cache.knowledge import Knowledge
-from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.settings import ProxySettings

@@ -1,4 +1,4 @@
-"""Where the blocks of a request's contexts end in its prompt, as the residency of contexts wants it. Pure."""
+"""Where the contexts of a request lie in its prompt, in tokens, and how much of it the plan took to be cached. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ class Place(NamedTuple):
     Attributes:
         request_id: under which the index has it.
         counts_at: for each of its blocks, from how many held tokens of the prompt on it counts as cached.
+        start: tokens in front of its first block.
+        promised: tokens of the prompt up to the end of the blocks that the index took to be cached; 0 for none.
     """
 
     request_id: RequestId
     counts_at: tuple[int, ...]
+    start: int
+    promised: int
 
 
 def places_of(plans: Sequence[Plan], prompt: EnginePrompt | None, prompt_tokens: int | None) -> tuple[Place, ...]:
@@ -29,16 +33,20 @@ def places_of(plans: Sequence[Plan], prompt: EnginePrompt | None, prompt_tokens:
     """
     found = []
     for plan in plans:
-        if plan.turn or not plan.head:
-            continue
-        spans: tuple[BlockSpan, ...] = ()
-        if prompt is not None and prompt.pieces:
-            spans = block_spans(plan, prompt)
-        elif prompt is not None or prompt_tokens is not None:
-            spans = estimated_spans(plan, prompt.tokens if prompt is not None else prompt_tokens or 0)
+        spans = _spans(plan, prompt, prompt_tokens) if not plan.turn and plan.head else ()
         if spans:
-            found.append(Place(plan.request_id, halfway(spans)))
+            cached = min(plan.prefix_len, len(spans)) if plan.predicted_cached_tokens else 0
+            promised = spans[cached - 1].end if cached else 0
+            found.append(Place(plan.request_id, halfway(spans), spans[0].start, promised))
     return tuple(found)
+
+
+def _spans(plan: Plan, prompt: EnginePrompt | None, prompt_tokens: int | None) -> tuple[BlockSpan, ...]:
+    if prompt is not None and prompt.pieces:
+        return block_spans(plan, prompt)
+    if prompt is None and prompt_tokens is None:
+        return ()
+    return estimated_spans(plan, prompt.tokens if prompt is not None else prompt_tokens or 0)
 
 
 def halfway(spans: Sequence[BlockSpan]) -> tuple[int, ...]:

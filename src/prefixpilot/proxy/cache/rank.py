@@ -10,11 +10,15 @@ from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesSt
 from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
 from prefixpilot.request_ids import spellings
+from prefixpilot.residency.chains import chain
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
 from prefixpilot.residency.page_records import PrefixMatch
 from prefixpilot.residency.pages import PageTable
 
 MAX_ADAPTERS: Final = 1000
+MAX_SALTS: Final = 16
+"""Salts that are tried, where a prompt was not found under its own."""
+LOOKS_BACK: Final = 6
 RECENT: Final = 1024
 """Stored chains that are remembered, to find the pages of a request whose tokens nobody tells."""
 
@@ -55,6 +59,7 @@ class RankView:
         self.table = PageTable()
         self.contexts: ResidentContexts | None = None
         self._adapters: OrderedDict[str, None] = OrderedDict()
+        self._salts: OrderedDict[str, None] = OrderedDict()
         self._recent: deque[Stored] = deque(maxlen=RECENT)
 
     def apply(self, batch: EventBatch) -> tuple[Shortened, ...]:
@@ -75,9 +80,11 @@ class RankView:
     def _note(self, sequence: int, event: PagesStored) -> None:
         self._recent.append(Stored(sequence, event.pages[-1]))
         if event.adapter is not None:
-            self._adapters[event.adapter] = None
-            if len(self._adapters) > MAX_ADAPTERS:
-                self._adapters.popitem(last=False)
+            _remember(self._adapters, event.adapter, MAX_ADAPTERS)
+        if event.parent is None and event.extra_keys and isinstance(event.extra_keys[0], tuple):
+            for key in event.extra_keys[0]:
+                if isinstance(key, str):
+                    _remember(self._salts, key, MAX_SALTS)
 
     def detach(self, request_ids: Iterable[str]) -> None:
         """Let requests go, by their ids as the engine writes them."""
@@ -96,6 +103,19 @@ class RankView:
         adapter = facts.model if facts.model in self._adapters else None
         return self.table.match(token_ids, extra_keys=extra, adapter=adapter, as_of=as_of)
 
+    def lost_since(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
+        """Whether more than so many tokens of a prompt were held at some time before, or when it went out, as far as
+        removals are remembered. O(tokens) a look; looks lie farther and farther back."""
+        moments = (sent_at - (4**step - 1) for step in range(LOOKS_BACK))
+        return any(self.match(token_ids, facts, as_of=m).tokens > tokens for m in moments if m >= 0)
+
+    def holds_under_another(self, token_ids: Sequence[int], facts: Facts, tokens: int) -> bool:
+        """Whether more than so many tokens of a prompt are held under another salt or adapter, of those seen lately."""
+        others = [Facts("", salt) for salt in (None, *self._salts)]
+        others += [Facts(adapter, facts.salt) for adapter in self._adapters]
+        own = facts._replace(model=facts.model if facts.model in self._adapters else "")
+        return any(self.match(token_ids, other).tokens > tokens for other in others if other != own)
+
     def confirm(self, token_ids: Sequence[int], facts: Facts, cached_tokens: int) -> None:
         """The engine reported that it took so many tokens of a prompt from its cache. O(tokens) while pages are
         doubtful, else O(1)."""
@@ -104,7 +124,7 @@ class RankView:
             self.table.confirm(pages[: cached_tokens // self.table.page_size])
 
     def chain(self, watch: Watch, sent_at: int) -> Chain | None:
-        """The pages of a request that went out after the batch ``sent_at``; ``None`` if they cannot be told. O(tokens)."""
+        """The pages of a request that went out after the batch ``sent_at``; ``None``: they cannot be told. O(tokens)."""
         size = self.table.page_size
         if size is None:
             return None
@@ -115,5 +135,12 @@ class RankView:
             return None
         wanted = watch.prompt_tokens // size
         since = (stored.last for stored in self._recent if stored.sequence > sent_at)
-        chains = {pages for last in since if len(pages := self.table.chain(last)) == wanted}
+        chains = {pages for last in since if len(pages := chain(self.table, last)) == wanted}
         return Chain(self, chains.pop(), True) if len(chains) == 1 else None
+
+
+def _remember(names: OrderedDict[str, None], name: str, most: int) -> None:
+    names[name] = None
+    names.move_to_end(name)
+    if len(names) > most:
+        names.popitem(last=False)

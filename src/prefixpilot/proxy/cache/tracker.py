@@ -30,6 +30,7 @@ from prefixpilot.proxy.call import Call, is_encoded
 from prefixpilot.proxy.control.controller import Route
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.steps import Attempt
+from prefixpilot.residency.attribution import Cause
 
 MAX_FINDINGS: Final = 1000
 
@@ -224,8 +225,9 @@ class CacheTracker:
             cause = finding.cause.value
             self._figures.causes.labels(cause).inc()
             self._figures.missed.labels(cause).inc(finding.missed_tokens)
-            self._causes[cause] += 1
-            route.causes[cause] += 1
+            if finding.cause is not Cause.NONE:
+                self._causes[cause] += 1
+                route.causes[cause] += 1
         self._findings[watch.request_id] = finding
         if len(self._findings) > MAX_FINDINGS:
             self._findings.popitem(last=False)

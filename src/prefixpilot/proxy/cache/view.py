@@ -7,7 +7,7 @@ One lock. The source's thread applies events, the tracker's thread asks and sett
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from prefixpilot.cache_events import EventBatch, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
+from prefixpilot.proxy.cache.causes import evidence
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
@@ -22,7 +23,7 @@ from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import Chain, RankView
 from prefixpilot.proxy.cache.routes import Verdict, verdict_of
 from prefixpilot.proxy.cache.watch import Marks, Prediction, Rank, Watch
-from prefixpilot.residency.attribution import Cause
+from prefixpilot.residency.attribution import Cause, attribute
 from prefixpilot.residency.base import reported_tokens
 from prefixpilot.residency.contexts import Shortened
 from prefixpilot.residency.state import CacheState
@@ -32,6 +33,7 @@ DEFAULT_PAGE: Final = 16
 MAX_PENDING: Final = 256
 PATIENCE: Final = 4
 """How many later requests a context waits for the events of its own pages."""
+
 
 class Index(Protocol):
     """What of a :class:`~prefixpilot.ContextPilot` the picture corrects. Safe to call from any thread."""
@@ -141,10 +143,10 @@ class CacheView:
             self.state = self._knowledge.state
 
     def _tell(self, shortened: Iterable[Shortened]) -> int:
-        count = 0
-        for count, change in enumerate(shortened, 1):
+        changes = list(shortened)
+        for change in changes:
             self._index.shorten(change.request_id, change.blocks)
-        return count
+        return len(changes)
 
     # -- requests
 
@@ -159,33 +161,51 @@ class CacheView:
 
     def _predicted(self, watch: Watch, prompt: EnginePrompt) -> Prediction | None:
         """By the rank that holds most: which of several will take a request is not known."""
-        sizes = [view.table.page_size for view in self._ranks.values() if view.table.page_size is not None]
-        if not sizes:
+        page_size = self._page_size()
+        if page_size is None:
             return None
         held = 0
         for rank, view in self._ranks.items():
             match = view.match(prompt.token_ids, watch.facts, as_of=watch.marks.get(rank, -1))
             held = max(held, match.tokens)
-        return Prediction(reported_tokens(held, prompt.tokens, sizes[0]), "events", sizes[0])
+        return Prediction(reported_tokens(held, prompt.tokens, page_size), "events", page_size)
 
     def settle(self, watch: Watch) -> Finding:
         """The engine has answered: compare, correct the model, and attach its contexts to their pages. O(tokens)."""
+        counted = watch.prompt
+        if counted is not None and watch.prompt_tokens not in (None, counted.tokens):
+            watch.prompt = watch.prediction = None  # of another prompt: the engine's template is not the one we asked
+        places = places_of(watch.plans, watch.prompt, watch.prompt_tokens)
         with self._lock:
-            finding = self._found(watch)
+            finding = self._found(watch, counted, places)
             self._learn(watch, finding)
-            if watch.prompt is not None and self._model is not None:
-                said = watch.prediction if watch.prediction is not None and watch.prediction.basis == "model" else None
-                predicted = None if said is None else said.tokens
-                self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted)
             shortened = self._attach_pending()
-            places = places_of(watch.plans, watch.prompt, watch.prompt_tokens)
             if places and self._ranks:
                 shortened += self._attach(_Pending(watch, places, PATIENCE))
         self._tell(shortened)
         return finding
 
+    def _found(self, watch: Watch, counted: EnginePrompt | None, places: Sequence[Place]) -> Finding:
+        prediction, reported = watch.prediction, watch.cached_tokens
+        page_size = self._page_size() or DEFAULT_PAGE if prediction is None else prediction.page_size
+        known = evidence(watch, counted, places, self._ranks, page_size)
+        return Finding(
+            self.state.name,
+            None if prediction is None else prediction.tokens,
+            reported,
+            None if prediction is None else prediction.basis,
+            None
+            if prediction is None or reported is None
+            else verdict_of(prediction.tokens, reported, prediction.page_size),
+            None if known is None else attribute(known),
+            0 if known is None else max(known.predicted - known.reported, 0),
+        )
+
     def _learn(self, watch: Watch, finding: Finding) -> None:
-        """What the report says of the picture itself: only where one rank can have been meant."""
+        """Correct the model; and what the report says of the table, where only one rank can have been meant."""
+        if watch.prompt is not None and self._model is not None:
+            predicted = finding.predicted if finding.basis == "model" else None
+            self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted)
         if finding.basis != "events" or finding.verdict is None or watch.prompt is None or len(self._ranks) != 1:
             return
         ((rank, view),) = self._ranks.items()
@@ -220,17 +240,6 @@ class CacheView:
         chains = (view.chain(watch, watch.marks.get(rank, -1)) for rank, view in self._ranks.items())
         return max((chain for chain in chains if chain is not None), key=lambda chain: len(chain.pages), default=None)
 
-    def _found(self, watch: Watch) -> Finding:
-        prompt, prediction, reported = watch.prompt, watch.prediction, watch.cached_tokens
-        if prompt is not None and watch.prompt_tokens is not None and prompt.tokens != watch.prompt_tokens:
-            watch.prompt = watch.prediction = prediction = None
-        predicted = None if prediction is None else prediction.tokens
-        verdict = None
-        if prediction is not None and reported is not None:
-            verdict = verdict_of(prediction.tokens, reported, prediction.page_size)
-        basis = None if prediction is None else prediction.basis
-        return Finding(self.state.name, predicted, reported, basis, verdict, None, 0)
-
     # -- what is gone for other reasons
 
     def evict(self, request_ids: Iterable[str]) -> None:
@@ -250,6 +259,10 @@ class CacheView:
         """How much is held now."""
         with self._lock:
             views = list(self._ranks.values())
-            page_size = next((v.table.page_size for v in views if v.table.page_size is not None), None)
             contexts = sum(len(view.contexts) for view in views if view.contexts is not None)
-            return Sizes(page_size, sum(len(view.table) for view in views), contexts)
+            return Sizes(self._page_size(), sum(len(view.table) for view in views), contexts)
+
+    def _page_size(self) -> int | None:
+        """As events tell; ranks of one engine have one size."""
+        sizes = (view.table.page_size for view in self._ranks.values())
+        return next((size for size in sizes if size is not None), None)
