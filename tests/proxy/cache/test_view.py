@@ -219,6 +219,17 @@ def test_a_context_waits_for_its_own_events_but_not_for_ever() -> None:
     assert desk.index.shortened == [("late", 0)]
 
 
+def test_a_context_that_waits_while_the_cache_is_cleared_is_gone() -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS))
+    (plan, tokens), (kept, others) = planned(), planned(name="kept")
+    desk.answered(desk.sent(tokens, (plan,)), len(tokens), 0)
+    desk.answered(desk.sent(others, (kept,)), len(others), 0)
+    desk.batch(CacheCleared(), stored(others))
+    assert desk.index.shortened == [("r1", 0)]
+    assert desk.view.sizes().contexts == 1
+
+
 def test_later_turns_and_requests_without_plans_attach_nothing() -> None:
     desk = Desk()
     plan, tokens = planned()

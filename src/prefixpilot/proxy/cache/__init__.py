@@ -1,1 +1,1 @@
-"""What the engine's cache holds: events followed, predictions checked against the engine's counts, the index corrected."""
+"""What the engine's cache holds: its events followed, predictions checked against its counts, the index corrected."""

@@ -13,8 +13,10 @@ from prefixpilot.residency.base import reported_tokens
 
 
 def expected_tokens(watch: Watch, places: Sequence[Place], page_size: int) -> int | None:
-    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more; ``None``: neither is
-    known."""
+    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more.
+
+    ``None``: neither is known.
+    """
     promised = 0
     if watch.prompt is not None and watch.prompt.pieces:  # else places are estimates, and so would be a miss
         promised = max((place.promised for place in places), default=0)

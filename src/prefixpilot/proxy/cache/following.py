@@ -32,16 +32,15 @@ log = logging.getLogger(__name__)
 def followed(
     settings: ProxySettings, planner: Planner, upstream: Upstream, metrics: Metrics, attempt: Attempt
 ) -> CacheTracker | None:
-    """What follows the engine's cache; ``None`` if nothing is to.
+    """What follows the engine's cache; ``None`` if nothing is to, and then the metrics say UNKNOWN.
 
     Raises:
         ConfigError: an endpoint, or a tokenizer, that cannot be used.
         MissingExtraError: events, or a local tokenizer, without the extra that they need.
     """
-    cache = settings.cache
+    cache, figures = settings.cache, CacheFigures(metrics.registry)
     if not cache.on:
         return None
-    figures = CacheFigures(metrics.registry)
     page_size = cache.page_size or DEFAULT_PAGE
     model = None if cache.tokens_from == OFF else OwnModel(page_size, settings.cache_tokens)
     view = CacheView(planner, model, Knowledge(), max_contexts=cache.max_requests)

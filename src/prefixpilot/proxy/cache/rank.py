@@ -124,7 +124,7 @@ class RankView:
             self.table.confirm(pages[: cached_tokens // self.table.page_size])
 
     def chain(self, watch: Watch, sent_at: int) -> Chain | None:
-        """The pages of a request that went out after the batch ``sent_at``; ``None``: they cannot be told. O(tokens)."""
+        """The pages of a request that went out after the batch ``sent_at``; ``None``: nobody can tell. O(tokens)."""
         size = self.table.page_size
         if size is None:
             return None

@@ -27,7 +27,7 @@ _UNSUPPORTED: Final = frozenset((404, 405, 410, 501))
 
 log = logging.getLogger(__name__)
 
-Got = Literal["known", "refused", "failed", "unsupported", "dropped"]
+Got = Literal["known", "refused", "failed", "unsupported", "dropped", "mismatched"]
 
 
 class Asked(NamedTuple):

@@ -211,6 +211,8 @@ class CacheTracker:
             self._count(watch, finding)
 
     def _count(self, watch: Watch, finding: Finding) -> None:
+        if finding.mismatched:
+            self._figures.token_ids.labels("mismatched").inc()
         route = self._routes.of(watch.route)
         route.add_usage(watch.prompt_tokens, watch.cached_tokens)
         prediction, reported = watch.prediction, watch.cached_tokens

@@ -12,7 +12,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from prefixpilot.cache_events import EventBatch, RequestsEvicted
+from prefixpilot.cache_events import CacheCleared, EventBatch, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.cache.causes import evidence
@@ -57,6 +57,7 @@ class Finding(NamedTuple):
         verdict: ``None`` where one of both is unknown.
         cause: why less was reused than could have been, or another number than was predicted.
         missed_tokens: how many fewer.
+        mismatched: the engine counted another number of tokens than it told of this prompt.
     """
 
     state: str
@@ -66,6 +67,7 @@ class Finding(NamedTuple):
     verdict: Verdict | None
     cause: Cause | None
     missed_tokens: int
+    mismatched: bool = False
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""
@@ -126,7 +128,9 @@ class CacheView:
             view = self._ranks.get(rank)
             if view is None:
                 view = self._ranks[rank] = RankView(self._max_contexts)
-            shortened = view.apply(batch)
+            shortened = [*view.apply(batch)]
+            if any(isinstance(event, CacheCleared) for event in batch.events):
+                shortened += self._attach_pending(last_time=True)
             self._knowledge.began(rank)
             self.state = self._knowledge.state
             self.marks = MappingProxyType({**self.marks, rank: batch.sequence})
@@ -199,6 +203,7 @@ class CacheView:
             else verdict_of(prediction.tokens, reported, prediction.page_size),
             None if known is None else attribute(known),
             0 if known is None else max(known.predicted - known.reported, 0),
+            counted is not watch.prompt,
         )
 
     def _learn(self, watch: Watch, finding: Finding) -> None:
@@ -213,11 +218,11 @@ class CacheView:
         self._knowledge.reported(rank, view.table, as_predicted=finding.verdict == "exact")
         self.state = self._knowledge.state
 
-    def _attach_pending(self) -> list[Shortened]:
+    def _attach_pending(self, *, last_time: bool = False) -> list[Shortened]:
         waiting, shortened = list(self._pending), list[Shortened]()
         self._pending.clear()
         for pending in waiting:
-            shortened += self._attach(pending._replace(patience=pending.patience - 1))
+            shortened += self._attach(pending._replace(patience=0 if last_time else pending.patience - 1))
         return shortened
 
     def _attach(self, pending: _Pending) -> list[Shortened]:
