@@ -103,6 +103,24 @@ class RankView:
         adapter = facts.model if facts.model in self._adapters else None
         return self.table.match(token_ids, extra_keys=extra, adapter=adapter, as_of=as_of)
 
+    def held_before_own(self, token_ids: Sequence[int], facts: Facts, since: int, until: int) -> int:
+        """Tokens of a prompt that were held after the batch ``until``; before its own pages came, if they are among it.
+
+        All full pages of a prompt, held for the first time after ``since``, are its own. O(tokens), and once more for
+        each batch between if they are.
+        """
+        whole = len(token_ids) // (self.table.page_size or 1) * (self.table.page_size or 1)
+        held = self.match(token_ids, facts, as_of=until).tokens
+        if held < whole or until <= since:
+            return held
+        before = self.match(token_ids, facts, as_of=since).tokens
+        for sequence in range(since + 1, until + 1) if before < whole else ():
+            held = self.match(token_ids, facts, as_of=sequence).tokens
+            if held >= whole:
+                break
+            before = held
+        return before
+
     def lost_since(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
         """Whether more than so many tokens of a prompt were held at some time before, or when it went out, as far as
         removals are remembered. O(tokens) a look; looks lie farther and farther back."""

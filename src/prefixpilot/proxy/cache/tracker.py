@@ -33,6 +33,8 @@ from prefixpilot.proxy.steps import Attempt
 from prefixpilot.residency.attribution import Cause
 
 MAX_FINDINGS: Final = 1000
+GRACE_S: Final = 0.01
+"""Events that the engine published before a request went out have come when so much time has passed."""
 
 log = logging.getLogger(__name__)
 
@@ -150,11 +152,15 @@ class CacheTracker:
         body = None if not forward.touched and is_encoded(call) else forward.body
         route = Route(call.tenant, call.api.name, "")
         watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
+        asyncio.get_running_loop().call_later(GRACE_S, self._mark, watch)
         if self._tokens is None or body is None:
             self._later(lambda: self._read(watch, Tokenized("refused")))
         else:
             self._tokens.ask(Asked(call.api.name, body, call.headers), lambda got: self._told(watch, got))
         return watch
+
+    def _mark(self, watch: Watch) -> None:
+        watch.known_by = self._view.marks
 
     def _told(self, watch: Watch, tokenized: Tokenized) -> None:
         self._figures.token_ids.labels(tokenized.got).inc()

@@ -155,7 +155,10 @@ class CacheView:
     # -- requests
 
     def predict(self, watch: Watch) -> Prediction | None:
-        """Cached tokens of a prompt, as of when it went out; ``None`` as long as nothing is known. O(tokens)."""
+        """Cached tokens of a prompt, as of when it went out, and of what the engine had published by then.
+
+        ``None`` as long as nothing is known. O(tokens).
+        """
         assert watch.prompt is not None
         with self._lock:
             by_events = self._predicted(watch, watch.prompt)
@@ -169,9 +172,10 @@ class CacheView:
         if page_size is None:
             return None
         held = 0
+        known_by = self.marks if watch.known_by is None else watch.known_by
         for rank, view in self._ranks.items():
-            match = view.match(prompt.token_ids, watch.facts, as_of=watch.marks.get(rank, -1))
-            held = max(held, match.tokens)
+            since, until = watch.marks.get(rank, -1), known_by.get(rank, -1)
+            held = max(held, view.held_before_own(prompt.token_ids, watch.facts, since, until))
         return Prediction(reported_tokens(held, prompt.tokens, page_size), "events", page_size)
 
     def settle(self, watch: Watch) -> Finding:

@@ -72,6 +72,7 @@ class Watch:
         plans: that were sent with it, and are learnt at its first content.
         treated: the body was changed.
         marks: what was known of each cache when it went out.
+        known_by: what was known a moment later, when what the engine had published by then had come; ``None`` before.
         prompt: its tokens; ``None`` as long as they are not known.
         facts: of the body.
         prediction: ``None`` if there is none.
@@ -86,6 +87,7 @@ class Watch:
     plans: tuple[Plan, ...]
     treated: bool
     marks: Marks
+    known_by: Marks | None = None
     prompt: EnginePrompt | None = None
     facts: Facts = field(default=Facts())
     prediction: Prediction | None = None
