@@ -18,7 +18,8 @@ from prefixpilot.residency.pages import PageTable
 MAX_ADAPTERS: Final = 1000
 MAX_SALTS: Final = 16
 """Salts that are tried, where a prompt was not found under its own."""
-LOOKS_BACK: Final = 6
+LOOKS: Final = 6
+"""At moments other than that of a request."""
 RECENT: Final = 1024
 """Stored chains that are remembered, to find the pages of a request whose tokens nobody tells."""
 
@@ -121,11 +122,16 @@ class RankView:
             before = held
         return before
 
-    def lost_since(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
-        """Whether more than so many tokens of a prompt were held at some time before, or when it went out, as far as
-        removals are remembered. O(tokens) a look; looks lie farther and farther back."""
-        moments = (sent_at - (4**step - 1) for step in range(LOOKS_BACK))
+    def lost_before(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
+        """Whether more than so many tokens of a prompt were held at some time before it went out, as far as removals
+        are remembered. O(tokens) a look; looks lie farther and farther back."""
+        moments = (sent_at - 4**step for step in range(LOOKS))
         return any(self.match(token_ids, facts, as_of=m).tokens > tokens for m in moments if m >= 0)
+
+    def lost_after(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
+        """Whether no more than so many tokens of a prompt were held at some time soon after it went out. As above."""
+        moments = range(sent_at + 1, min(self.table.sequence, sent_at + LOOKS) + 1)
+        return any(self.match(token_ids, facts, as_of=m).tokens <= tokens for m in moments)
 
     def holds_under_another(self, token_ids: Sequence[int], facts: Facts, tokens: int) -> bool:
         """Whether more than so many tokens of a prompt are held under another salt or adapter, of those seen lately."""

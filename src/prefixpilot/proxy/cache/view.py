@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from prefixpilot.cache_events import CacheCleared, EventBatch, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
-from prefixpilot.proxy.cache.causes import evidence
+from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
@@ -23,7 +23,7 @@ from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import Chain, RankView
 from prefixpilot.proxy.cache.routes import Verdict, verdict_of
 from prefixpilot.proxy.cache.watch import Marks, Prediction, Rank, Watch
-from prefixpilot.residency.attribution import Cause, attribute
+from prefixpilot.residency.attribution import Cause, Evidence, attribute
 from prefixpilot.residency.base import reported_tokens
 from prefixpilot.residency.contexts import Shortened
 from prefixpilot.residency.state import CacheState
@@ -180,12 +180,12 @@ class CacheView:
 
     def settle(self, watch: Watch) -> Finding:
         """The engine has answered: compare, correct the model, and attach its contexts to their pages. O(tokens)."""
-        counted = watch.prompt
-        if counted is not None and watch.prompt_tokens not in (None, counted.tokens):
-            watch.prompt = watch.prediction = None  # of another prompt: the engine's template is not the one we asked
+        of_another = evidence_of_another_prompt(watch)
+        if of_another is not None:
+            watch.prompt = watch.prediction = None
         places = places_of(watch.plans, watch.prompt, watch.prompt_tokens)
         with self._lock:
-            finding = self._found(watch, counted, places)
+            finding = self._found(watch, places, of_another)
             self._learn(watch, finding)
             shortened = self._attach_pending()
             if places and self._ranks:
@@ -193,10 +193,10 @@ class CacheView:
         self._tell(shortened)
         return finding
 
-    def _found(self, watch: Watch, counted: EnginePrompt | None, places: Sequence[Place]) -> Finding:
+    def _found(self, watch: Watch, places: Sequence[Place], of_another: Evidence | None) -> Finding:
         prediction, reported = watch.prediction, watch.cached_tokens
         page_size = self._page_size() or DEFAULT_PAGE if prediction is None else prediction.page_size
-        known = evidence(watch, counted, places, self._ranks, page_size)
+        known = of_another or evidence(watch, places, self._ranks, page_size)
         return Finding(
             self.state.name,
             None if prediction is None else prediction.tokens,
@@ -207,7 +207,7 @@ class CacheView:
             else verdict_of(prediction.tokens, reported, prediction.page_size),
             None if known is None else attribute(known),
             0 if known is None else max(known.predicted - known.reported, 0),
-            counted is not watch.prompt,
+            of_another is not None,
         )
 
     def _learn(self, watch: Watch, finding: Finding) -> None:
