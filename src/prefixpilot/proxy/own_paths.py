@@ -62,6 +62,8 @@ class Held:
     def forget(self) -> dict[str, int]:
         """All but conversations; how much of each there was."""
         self.preface.clear()
+        if self.cache is not None:
+            self.cache.forget()
         forms = 0 if self.ordinary is None else self.ordinary.clear()
         return {"requests": self.planner.reset(), "plans": self.plans.clear(), "forms": forms}
 
