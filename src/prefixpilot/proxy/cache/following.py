@@ -41,13 +41,18 @@ def followed(
     cache, figures = settings.cache, CacheFigures(metrics.registry)
     if not cache.on:
         return None
-    page_size = cache.page_size or DEFAULT_PAGE
-    model = None if cache.tokens_from == OFF else OwnModel(page_size, settings.cache_tokens)
+    model = None if cache.tokens_from == OFF else _model(settings)
     view = CacheView(planner, model, Knowledge(), max_contexts=cache.max_requests)
     source = _token_source(cache, upstream)
     tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
     publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)
     return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt)
+
+
+def _model(settings: ProxySettings) -> OwnModel | None:
+    """``None`` where the size of a page is not known yet, and events will tell it: a model of other pages helps nobody."""
+    size = settings.cache.page_size or (DEFAULT_PAGE if settings.cache.events == OFF else None)
+    return None if size is None else OwnModel(size, settings.cache_tokens)
 
 
 def _token_source(cache: CacheSettings, upstream: Upstream) -> TokenSource | None:
