@@ -45,8 +45,8 @@ class Evidence(NamedTuple):
             before the answer; or that was evicted by the model.
         volatile_at: tokens in front of the first volatile text in which the prompt differs from the matched one.
         same_tokens: whether the prompt's tokens, as the engine made them, are those of the prediction.
-        prompt_tokens: length that the engine counted, to compare with
-        counted_tokens: the length that was predicted with.
+        prompt_tokens: length of the prompt as the engine counted it.
+        counted_tokens: its length as it was predicted with.
     """
 
     predicted: int
