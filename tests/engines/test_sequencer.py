@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from prefixpilot.engines.base import Continuity
-from prefixpilot.engines.sequencer import Action, Ask, Deliver, Sequencer
+from prefixpilot.engines.sequencer import OVERTAKEN, Action, Ask, Deliver, Sequencer
 
 WHOLE, CATCHING_UP, BROKEN = Continuity.WHOLE, Continuity.CATCHING_UP, Continuity.BROKEN
 
@@ -113,6 +113,29 @@ def test_a_restart_while_a_replay_runs_begins_the_replay_anew() -> None:
     order.replayed(1, batch(1, life=1))
     assert order.replay_ended() == []
     assert (order.continuity, order.expected) == (WHOLE, 2)
+
+
+def test_a_restart_that_a_replay_of_the_old_engine_hides_is_seen_at_its_end() -> None:
+    order = Sequencer(replay=True)
+    order.started()
+    for number in range(3):
+        order.replayed(number, batch(number))
+    assert order.live(1, batch(1, life=1)) == []
+    for number in range(3, 5):
+        order.replayed(number, batch(number))
+    assert asked(order.replay_ended()) == [0]
+    assert (order.restarts, order.continuity) == (1, CATCHING_UP)
+    assert order.replayed(0, batch(0, life=1)) == [Deliver(0, batch(0, life=1), fresh=True, replayed=True)]
+
+
+def test_how_many_replayed_batches_are_remembered_is_bounded() -> None:
+    order = Sequencer(replay=True)
+    order.started()
+    for number in range(OVERTAKEN + 1):
+        order.replayed(number, b"")
+    order.replay_ended()
+    assert order.live(1, b"") == []
+    assert asked(order.live(2, b"?")) == [0]  # other bytes than were replayed
 
 
 def test_after_a_lost_connection_the_last_batch_tells_whether_it_is_the_same_engine() -> None:

@@ -48,6 +48,7 @@ class VllmServer:
         max_tokens: longest prompt and answer together.
         events: whether it publishes KV events: it connects to ``events_endpoint`` (a free port of ours), and binds
             ``replay_endpoint``.
+        hwm: messages that its publisher queues for a subscriber before it drops more.
         arguments, environment: more of them.
     """
 
@@ -60,6 +61,7 @@ class VllmServer:
         blocks: int | None = None,
         max_tokens: int = 4096,
         events: bool = True,
+        hwm: int = 100_000,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class VllmServer:
             "topic": "kv-events",
             "endpoint": self.events_endpoint,
             "replay_endpoint": self.replay_endpoint,
+            "hwm": hwm,
         }
         self.command = [
             *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny"),
@@ -108,12 +111,11 @@ class VllmServer:
             self._process = subprocess.Popen(
                 self.command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        deadline = time.monotonic() + START_S
-        while not self._healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"vLLM did not start; the end of its log:\n{self.log_tail()}")
-            time.sleep(0.5)
+        try:
+            self._wait_until_healthy(self._process)
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -137,6 +139,13 @@ class VllmServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes so far. Linux only."""
+        assert self._process is not None
+        fields = (stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat"))
+        ticks = sum(int(each[11]) + int(each[12]) for each in fields if int(each[2]) == self._process.pid)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
@@ -164,6 +173,13 @@ class VllmServer:
             raise RuntimeError(f"{method} {path}: {answer.status} {text[:500]}")
         is_json = (answer.getheader("content-type") or "").startswith("application/json")
         return json.loads(text) if is_json and text else text
+
+    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_S
+        while not self._healthy():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"vLLM did not start; the end of its log:\n{self.log_tail()}")
+            time.sleep(0.5)
 
     def _healthy(self) -> bool:
         try:

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from prefixpilot.errors import ConfigError, EngineError
 
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
-SCHEMES: Final = ("tcp://", "ipc://", "inproc://")
+SCHEMES: Final = ("tcp://", "ipc://")
+"""What another process can reach."""
 MOST_RANKS: Final = 1024
 ANSWER_BYTES: Final = 1 << 20
 
@@ -66,7 +67,7 @@ def _check_address(address: str, ranks: int, field: str) -> None:
     if not address.startswith(SCHEMES):
         raise ConfigError(field, f"is {address!r}", "write it as the engine does: tcp://HOST:PORT, or ipc://PATH")
     if not address.startswith("tcp://"):
-        if ranks > 1 and address.startswith("ipc://"):
+        if ranks > 1:
             raise ConfigError(field, "is one file for several ranks", "use tcp://, where each rank has its own port")
         return
     host, _, port = address.removeprefix("tcp://").rpartition(":")
@@ -78,8 +79,6 @@ def rank_address(address: str, rank: int) -> str:
     """The address of one rank: the engines add its number to the port."""
     if not rank:
         return address
-    if address.startswith("inproc://"):
-        return f"{address}_dp{rank}"
     base, _, port = address.rpartition(":")
     return f"{base}:{int(port) + rank}"
 

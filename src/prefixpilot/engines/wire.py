@@ -161,9 +161,13 @@ def _event(raw: Raw) -> CacheEvent | None:
     """The event; ``None`` if its kind is not known."""
     is_array = memoryview(raw)[0] in _ARRAYS
     try:
-        event = (_EVENT_ARRAY if is_array else _EVENT).decode(raw)
+        return _usual(raw, is_array)
     except msgspec.ValidationError:
         return _unusual(raw, is_array)
+
+
+def _usual(raw: Raw, is_array: bool) -> CacheEvent:
+    event = (_EVENT_ARRAY if is_array else _EVENT).decode(raw)
     if isinstance(event, _Stored):
         return _stored(event, event.token_ids)
     return _removed(event) if isinstance(event, _Removed) else CacheCleared()
@@ -177,8 +181,7 @@ def _unusual(raw: Raw, is_array: bool) -> CacheEvent | None:
         return None
     if kind == "BlockStored" and not is_array and _begins_with_pair(anything.get("token_ids")):
         return _stored(_PAIRS.decode(raw), ())
-    (_EVENT_ARRAY if is_array else _EVENT).decode(raw)  # raises again, and says what is wrong
-    return None
+    return _usual(raw, is_array)  # raises again, and says what is wrong
 
 
 def _type_of(event: Any) -> Any:
