@@ -64,14 +64,24 @@ class Followed:
         return self.proxy.url
 
     def ask(self, blocks: Sequence[str], question: str | None = None, **headers: str) -> Answer:
-        """One request; its answer is there, and its events are out."""
+        """One request; its answer is there, and its events have come, unless they were held back."""
         self.asked += 1
         question = f"Question {self.asked}: which of them?" if question is None else question
         answer = post_chat(self.url, chat([SYSTEM, user(question)], list(blocks)), **headers)
         assert answer.status == 200, answer.body
         if self.publisher is not None:
             assert self.publisher.wait_sent(self.publisher.published - 1)
+            self._wait_for_events(self.publisher.published - 1)
         return answer
+
+    def _wait_for_events(self, number: int) -> None:
+        """The client thinks for a moment; how late events may be is another question than whether they are right."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            sources = self.stats().get("sources") or ()
+            if all(source["sequence"] >= number or source["continuity"] != "whole" for source in sources):
+                return
+            time.sleep(0.002)
 
     def stats(self) -> dict[str, Any]:
         return dict(fetch(self.url, "GET", "/stats").json()["engine_cache"])
