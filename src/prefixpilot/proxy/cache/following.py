@@ -50,7 +50,7 @@ def followed(
 
 
 def _model(settings: ProxySettings) -> OwnModel | None:
-    """``None`` where the size of a page is not known yet and events will tell it: a model of other pages helps nobody."""
+    """``None`` where events will tell the size of a page: a model of other pages helps nobody."""
     size = settings.cache.page_size or (DEFAULT_PAGE if settings.cache.events == OFF else None)
     return None if size is None else OwnModel(size, settings.cache_tokens)
 
