@@ -33,7 +33,7 @@ from prefixpilot.proxy.steps import Attempt
 from prefixpilot.residency.attribution import Cause
 
 MAX_FINDINGS: Final = 1000
-GRACE_S: Final = 0.025
+GRACE_S: Final = 0.01
 """Events that the engine published before a request went out have come when so much time has passed."""
 
 log = logging.getLogger(__name__)
