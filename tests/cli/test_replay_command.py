@@ -137,3 +137,24 @@ def test_bad_arguments_are_one_line(
 def test_pages_larger_than_the_cache(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", trace, "--cache-tokens", "9", "--page-size", "16"]) == 2
     assert "capacity_tokens: is 9; use at least one page of 16" in capsys.readouterr().err
+
+
+def test_a_rendered_replay_models_the_whole_prompt(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ("--head-tokens", "50", "--question-tokens", "20", "--label-tokens", "5")
+    found = report(capsys, trace, "--cache-tokens", "1000", "--rendered", *lengths)
+    assert found["rendering"] == {"head_tokens": 50, "question_tokens": 20, "label_tokens": 5}
+    assert found["total_tokens"] == 4 * (50 + 3 * 105 + 20)
+    assert found["cached_tokens"] == 2 * (50 + 5) + 50 + 3 * 105  # the first label is that of every prompt
+    assert found["hit_rate_behind_head"] == (2 * 5 + 3 * 105) / (4 * (3 * 105 + 20))
+    assert found["bound_tokens"] is None
+
+
+def test_a_rendered_report_for_people(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--cache-tokens", "1000", "--rendered"]) == 0
+    out = capsys.readouterr().out
+    assert "behind head" in out and "in the total" in out and "with --rendered" in out
+
+
+def test_lengths_without_rendered_are_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--cache-tokens", "1000", "--head-tokens", "5"]) == 2
+    assert "--rendered" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from prefixpilot.cli import build_parser
 from prefixpilot.cli.serve_settings import ServeSettings, read_settings
 from prefixpilot.formats.catalogue import RECOGNISERS
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
+from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.configuration import Sources, as_toml, load, schema
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.own_paths import OPEN
@@ -29,6 +30,8 @@ from prefixpilot.testing import SimulatedEngine
 PROXY = "http://127.0.0.1:8765"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in pages()}
 FENCES = [(name, fence) for name, page in PAGES.items() for fence in fences(page)]
+LLAMA_CPP = {"--cache-ram", "--cache-reuse"}
+"""Flags of an engine that begin as ours do."""
 REMEDY = "run `make docs-update`, and look at what changed"
 
 
@@ -112,7 +115,7 @@ def test_there_are_serve_lines_on_every_guide() -> None:
 
 def test_the_flags_that_they_name_exist() -> None:
     """Flags in prose that begin as a table of ours does."""
-    known = {setting.flag for setting in schema(ServeSettings)} | {"--config", "--print-config"}
+    known = {setting.flag for setting in schema(ServeSettings)} | {"--config", "--print-config"} | LLAMA_CPP
     tables = {setting.path[0] for setting in schema(ServeSettings) if len(setting.path) > 1}
     for name, page in PAGES.items():
         for flag in re.findall(rf"--(?:{'|'.join(sorted(tables))})-[a-z-]+", page):
@@ -204,7 +207,9 @@ def test_the_formats_are_all_named() -> None:
 
 
 def test_the_metrics_are_all_there_and_no_other() -> None:
-    text = Metrics().text().decode()
+    metrics = Metrics()
+    CacheFigures(metrics.registry)
+    text = metrics.text().decode()
     exposed = {name for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE) if not name.endswith("_created")}
     table = set(re.findall(r"^\| `(prefixpilot_\w+)`", PAGES["operations.md"], re.MULTILINE))
     assert table == exposed

@@ -1,5 +1,6 @@
 """Measuring: a workload through planner and cache model, or through the real proxy and engine."""
 
+from prefixpilot.bench.rendering import Rendering
 from prefixpilot.bench.replaying import Mode, ReplayReport, SentRequest, simulate
 
-__all__ = ["Mode", "ReplayReport", "SentRequest", "simulate"]
+__all__ = ["Mode", "Rendering", "ReplayReport", "SentRequest", "simulate"]

@@ -3,7 +3,8 @@
 The modelled prompt of a request is its blocks that stand in full, with their tokens. Questions, answers, system prompts
 have no length in a trace and are left out; so are the few tokens of a label. Without conversations the annotations
 are left out too (they stand behind the blocks, so no hit depends on them) and only counted. With conversations the
-prompt is all earlier turns as sent, then this turn, annotations included at their estimated length.
+prompt is all earlier turns as sent, then this turn, annotations included at their estimated length. With a
+:class:`~prefixpilot.bench.rendering.Rendering` all of that is part of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from prefixpilot.annotations import Templates, estimate_annotation_tokens
+from prefixpilot.annotations import Templates
+from prefixpilot.bench.rendering import Annotation, Rendering, block_segments, order_segments
 from prefixpilot.config import PilotConfig
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import BlockId, ConversationId, Plan, Request, RequestId
@@ -48,6 +50,7 @@ class ReplayReport:
         annotation_tokens: tokens of all annotations (``Plan.annotation_tokens``), each counted in the turn that it was
             made for.
         sent: parallel to ``result.accesses``.
+        rendering: what stood in each prompt beside the blocks; ``None``: nothing.
     """
 
     workload: str
@@ -57,6 +60,15 @@ class ReplayReport:
     result: ReplayResult
     annotation_tokens: int
     sent: tuple[SentRequest, ...]
+    rendering: Rendering | None = None
+
+    @property
+    def hit_rate_behind_head(self) -> float:
+        """The hit rate of what stands behind the head that every prompt has."""
+        head = 0 if self.rendering is None else self.rendering.head_tokens
+        accesses = self.result.accesses
+        total = sum(access.total_tokens - head for access in accesses)
+        return sum(max(access.cached_tokens - head, 0) for access in accesses) / total if total else 0.0
 
     @property
     def net_cached_tokens(self) -> int:
@@ -86,6 +98,7 @@ def simulate(
     *,
     multi_turn: bool = False,
     config: PilotConfig | None = None,
+    rendering: Rendering | None = None,
     on_request: Callable[[], object] = lambda: None,
 ) -> ReplayReport:
     """Plan a workload, send it through ``cache`` (as it is, not cleared), and add up.
@@ -98,6 +111,7 @@ def simulate(
         multi_turn: sessions are conversations, whose turns stay in order; their history is part of the prompt.
             ``online`` and ``offline`` then de-duplicate.
         config: of the planner; ``cache_tokens`` is set here.
+        rendering: what stands in a prompt beside its blocks; ``None`` leaves that out.
         on_request: called after each request.
 
     Raises:
@@ -109,7 +123,7 @@ def simulate(
     if multi_turn:
         workload = workload.as_conversations()
     config = config or PilotConfig()
-    prompts = _Prompts(config.templates)
+    prompts = _Prompts(config.templates, rendering)
     accesses: list[Access] = []
     sent = []
     for step in _steps(workload, mode, cache.capacity_tokens, config):
@@ -124,6 +138,7 @@ def simulate(
         result=ReplayResult(tuple(accesses)),
         annotation_tokens=prompts.annotation_tokens,
         sent=tuple(sent),
+        rendering=rendering,
     )
 
 
@@ -163,46 +178,26 @@ class _Records:
 class _Prompts:
     """Makes prompts of plans, and keeps the history of each conversation."""
 
-    def __init__(self, templates: Templates) -> None:
+    def __init__(self, templates: Templates, rendering: Rendering | None) -> None:
         self._templates = templates
+        self._rendering = rendering
         self._history: dict[ConversationId, list[Segment]] = {}
         self.annotation_tokens = 0
 
     def of(self, plan: Plan, conversation: ConversationId | None) -> list[Segment]:
         """The prompt of a plan. O(its length)."""
-        turn = _segments(plan, self._templates)
+        rendering, templates = self._rendering, self._templates
         self.annotation_tokens += plan.annotation_tokens
+        if rendering is not None:
+            head, turn = rendering.head(), rendering.turn(plan, templates)
+        else:
+            head, turn = [], [*block_segments(plan, templates), *order_segments(plan, templates)]
         if conversation is None:
-            return [segment for segment in turn if not isinstance(segment.key, _Annotation)]
-        history = self._history.setdefault(conversation, [])
+            kept = rendering is not None
+            return head + [segment for segment in turn if kept or not isinstance(segment.key, Annotation)]
+        history = self._history.setdefault(conversation, head)
         history.extend(turn)
         return list(history)
-
-
-class _Annotation(NamedTuple):
-    text: str
-
-
-class _Block(NamedTuple):
-    scope: str
-    block_id: BlockId
-
-
-def _segments(plan: Plan, templates: Templates) -> list[Segment]:
-    """A turn as sent: blocks, location annotations in their places, the order annotation last."""
-    segments = []
-    for block in plan.blocks:
-        if block.location_annotation is None:
-            segments.append(Segment(_Block(plan.scope, block.block_id), block.tokens))
-        else:
-            segments.append(_annotation(block.location_annotation, templates))
-    if plan.order_annotation is not None:
-        segments.append(_annotation(plan.order_annotation, templates))
-    return segments
-
-
-def _annotation(text: str, templates: Templates) -> Segment:
-    return Segment(_Annotation(text), estimate_annotation_tokens(text, templates))
 
 
 def _sent(step: _Step) -> SentRequest:

@@ -70,7 +70,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-displacement",
-        type=_count,
+        type=nonnegative_int,
         metavar="N",
         help="move no block by more than N places from its retriever rank (default: no bound)",
     )
@@ -88,10 +88,11 @@ def pilot_config(args: argparse.Namespace) -> PilotConfig:
 
 
 def _annotate(text: str) -> Annotate:
-    return "all" if text == "all" else _count(text)
+    return "all" if text == "all" else nonnegative_int(text)
 
 
-def _count(text: str) -> int:
+def nonnegative_int(text: str) -> int:
+    """An argument that is an int of 0 or more."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not an int of 0 or more")
     return int(text)

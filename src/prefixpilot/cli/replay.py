@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from prefixpilot.cli.options import TRACE_FORMATS, add_gate, add_planner, add_trace, pilot_config, positive_int
+from prefixpilot.cli.options import (
+    TRACE_FORMATS,
+    add_gate,
+    add_planner,
+    add_trace,
+    nonnegative_int,
+    pilot_config,
+    positive_int,
+)
 from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
+from prefixpilot.errors import ConfigError
 
 if TYPE_CHECKING:
-    from prefixpilot.bench import ReplayReport
+    from prefixpilot.bench import Rendering, ReplayReport
     from prefixpilot.prefix_cache import PrefixCache
 
 UNBOUNDED = "unbounded"
 
 DESCRIPTION = """\
 Send a workload through a model of the engine's prefix cache and report how many prompt tokens it would have served.
-No engine is needed: figures are those of the model, of context blocks only (questions have no length in a trace).
+No engine is needed: figures are those of the model, of context blocks only (questions have no length in a trace), or
+with --rendered of the whole prompt.
 """
 
 EPILOG = f"""\
@@ -34,6 +44,8 @@ requests. With --multi-turn annotations are part of the prompt, as is the histor
 rate stands the bound that no order and no schedule exceeds, in a cache of any size (it is loose: none need reach it);
 not for more than 20,000 requests and not with --multi-turn. The report goes to stdout (to stderr with --emit -); with
 --json it is one JSON object, null for what was not computed.
+With --rendered the prompt is what the engine gets: a head that all prompts share, each block behind its label, the
+annotations, a question of its own. The hit rate behind the head leaves that head out on both sides.
 --emit writes what was sent in full, one line a request in the order sent: {{"request_id": "r1", "blocks": [4, 9, 17]}}
 
 examples:
@@ -81,6 +93,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--policy", choices=("lru", "lfu", "fifo"), default="lru", help="what is evicted first (default %(default)s)"
     )
+    parser.add_argument(
+        "--rendered", action="store_true", help="model the whole prompt: head, labels, annotations, question"
+    )
+    for name, of in (
+        ("head", "of what stands in front of the first block, the same in every prompt (template, system text)"),
+        ("question", "of what stands behind the blocks, another in every prompt"),
+        ("label", "of a block's label and the blank line behind it (default 7)"),
+    ):
+        parser.add_argument(
+            f"--{name}-tokens", type=nonnegative_int, metavar="N", help=f"with --rendered: length in tokens {of}"
+        )
     parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
@@ -92,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.cli.progress import progress
     from prefixpilot.workloads import read_workload
 
-    cache = _cache(args)
+    cache, rendering = _cache(args), _rendering(args)
     check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
     with open_outputs(*([] if args.emit is None else [args.emit])) as emit:
@@ -103,12 +126,13 @@ def run(args: argparse.Namespace) -> int:
                 cache,
                 multi_turn=args.multi_turn,
                 config=replace(pilot_config(args), gate=args.gate),
+                rendering=rendering,
                 on_request=lambda: advance(1),
             )
         for out in emit:
             for sent in report.sent:
                 out.write_line({"request_id": sent.request_id, "blocks": list(sent.blocks)})
-    bound = None if args.multi_turn else workload_bound(workload)
+    bound = None if args.multi_turn or args.rendered else workload_bound(workload)
     text = json.dumps(as_json(report, bound)) if args.json else _text(report, bound)
     print_summary(text, summary_stream(args.emit))
     return 0
@@ -131,6 +155,7 @@ def as_json(report: ReplayReport, bound: int | None) -> dict[str, Any]:
         "annotation_tokens": report.annotation_tokens,
         "net_cached_tokens": report.net_cached_tokens,
         "net_hit_rate": report.net_hit_rate,
+        **({} if report.rendering is None else _rendered_json(report)),
         "bound_tokens": bound,
         "bound_hit_rate": None if bound is None else bound / max(1, result.total_tokens),
         "windows": [
@@ -146,10 +171,22 @@ def as_json(report: ReplayReport, bound: int | None) -> dict[str, Any]:
     }
 
 
+def _rendered_json(report: ReplayReport) -> dict[str, Any]:
+    return {
+        "rendering": None if report.rendering is None else asdict(report.rendering),
+        "hit_rate_behind_head": report.hit_rate_behind_head,
+    }
+
+
 def _text(report: ReplayReport, bound: int | None) -> str:
     result = report.result
     sessions = "sessions are conversations" if report.multi_turn else "requests are independent"
-    place = "in" if report.multi_turn else "not in"
+    rendered = report.rendering is not None
+    place = "in" if report.multi_turn or rendered else "not in"
+    behind = (
+        [("behind head", f"{report.hit_rate_behind_head:.4f}, the hit rate of all but the head")] if rendered else []
+    )
+    why_not = "with --rendered" if rendered else "with --multi-turn" if report.multi_turn else "over 20,000 requests"
     rows = [
         ("workload", f"{report.workload}, {len(report.sent):,} requests"),
         ("mode", f"{report.mode}, {sessions}"),
@@ -158,15 +195,30 @@ def _text(report: ReplayReport, bound: int | None) -> str:
         ("cached", f"{result.cached_tokens:,} tokens"),
         ("prefilled", f"{result.prefilled_tokens:,} tokens"),
         ("hit rate", f"{result.hit_rate:.4f}"),
+        *behind,
         ("annotations", f"{report.annotation_tokens:,} tokens (estimated; {place} the total)"),
         ("net hit rate", f"{report.net_hit_rate:.4f}, annotations taken off"),
-        bound_row(bound, result.total_tokens, "with --multi-turn" if report.multi_turn else "over 20,000 requests"),
+        bound_row(bound, result.total_tokens, why_not),
     ]
     windows = [
         (f"{window.first + 1:,}-{window.first + window.requests:,}", f"{window.hit_rate:.4f}")
         for window in report.windows
     ]
     return f"{table(rows)}\n\n{table([('requests', 'hit rate'), *windows])}"
+
+
+def _rendering(args: argparse.Namespace) -> Rendering | None:
+    """Raises ConfigError for lengths without --rendered."""
+    from prefixpilot.bench import Rendering
+
+    names = ("head_tokens", "question_tokens", "label_tokens")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if not args.rendered:
+        for name in given:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(flag, "has no place in a prompt of blocks only", "give --rendered too")
+        return None
+    return Rendering(**given)
 
 
 def _cache(args: argparse.Namespace) -> PrefixCache:

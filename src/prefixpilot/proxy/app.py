@@ -18,6 +18,7 @@ from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
+from prefixpilot.proxy.cache.following import followed
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, wants_plan
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.engine_models import EngineModels
@@ -42,7 +43,7 @@ from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.relay import pass_on, usage_filter
-from prefixpilot.proxy.report import RecentPlans
+from prefixpilot.proxy.report import UNKNOWN, RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.slots import Slots
@@ -103,8 +104,10 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
+        self._upstream = Upstream(settings)
+        self._cache = followed(settings, self._planner, self._upstream, self.metrics, self._attempt)
         self._ordinary = OrdinaryTreat.of(
-            settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement
+            settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )
         steps.setdefault("treat", self._ordinary)
         self.pipeline = Pipeline(
@@ -115,6 +118,7 @@ class ProxyApp:
             self._plans,
             windows=self._windows,
             preface=self._preface if self._preface.on else None,
+            cache_state=self._known,
             **steps,
         )
         self._worker: ThreadPoolExecutor | None = None
@@ -123,7 +127,6 @@ class ProxyApp:
         )
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
-        self._upstream = Upstream(settings)
         self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
         self._slots = Slots(settings, self._upstream, self._attempt, clock)
         self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
@@ -134,9 +137,8 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        held = Held(
-            self._planner, self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots
-        )
+        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots, self._cache
+        held = Held(self._planner, *kept)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._probe)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
@@ -152,14 +154,25 @@ class ProxyApp:
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
         await self._upstream.start()
         self._worker = ThreadPoolExecutor(1, "prefixpilot-large-requests")
+        if self._cache is not None:
+            self._cache.start()
         try:
             yield
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._models.cancel()
             self._slots.cancel()
+            if self._cache is not None:
+                await self._cache.close()
             await self._upstream.close()
             await asyncio.to_thread(self._conversations.close)
+
+    def _headers(self, call: Call, forward: Forward) -> h.RawHeaders:
+        return _request_headers(call, forward, named=self._cache is not None)
+
+    def _known(self) -> str:
+        """How the engine's cache is known now, as a plan says it."""
+        return UNKNOWN if self._cache is None else self._cache.state.lower()
 
     def _attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         return self.pipeline.attempt(step, action)
@@ -235,7 +248,10 @@ class ProxyApp:
             if forward.explain:
                 await self._explain(exchange, forward)
                 return
-            with self._slots.sending(call, forward, _request_headers(call, forward), current_account()) as sending:
+            with (
+                self._slots.sending(call, forward, self._headers(call, forward), current_account()) as sending,
+                nullcontext() if self._cache is None else self._cache.following(call, forward, current_account()),
+            ):
                 await self._relay(exchange, target, sending.headers, sending.body, forward)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
@@ -322,11 +338,12 @@ def _failed(failed: Failed) -> RefusedError:
     return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
-def _request_headers(call: Call, forward: Forward) -> h.RawHeaders:
-    """The client's headers; those that describe a body we changed are made anew."""
-    if not forward.touched:
+def _request_headers(call: Call, forward: Forward, *, named: bool) -> h.RawHeaders:
+    """The client's headers; those that describe a body we changed are made anew. ``named``: each request has an id."""
+    if not forward.touched and not named:
         return call.headers
-    headers = h.without(call.headers, (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())))
+    changed = (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())) if forward.touched else ()
+    headers = h.without(call.headers, changed)
     if not (h.get(headers, h.REQUEST_ID) or "").strip():
         headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))

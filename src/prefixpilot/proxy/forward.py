@@ -27,6 +27,7 @@ class Ticket:
         counted: model and bytes of the prompt, to compare with the engine's count of tokens; ``None`` compares nothing.
         heard: the client's copy of the reply to the turn's parent.
         treated: what a treatment of a request without blocks wants done then.
+        treated_plans: the plans that ``treated`` gives the index.
     """
 
     plan: Plan | None = None
@@ -36,6 +37,12 @@ class Ticket:
     heard: Said = NOTHING_SAID
     counted: tuple[str, int] | None = None
     treated: Callable[[], None] | None = None
+    treated_plans: tuple[Plan, ...] = ()
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """All that the index learns."""
+        return self.treated_plans if self.plan is None else (self.plan, *self.treated_plans)
 
     @property
     def empty(self) -> bool:

@@ -168,6 +168,11 @@ class Metrics:
         for kind in ("order", "location"):
             self.annotations.labels(kind)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where further figures of this proxy belong."""
+        return self._registry
+
     def count_usage(self, usage: Usage | None, mode: str) -> None:
         """Count what the engine reported of one answer that was read."""
         prompt, cached = (None, None) if usage is None else (usage.prompt_tokens, usage.cached_tokens)

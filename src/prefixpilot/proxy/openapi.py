@@ -15,6 +15,7 @@ _ID: Final = {"type": "string", "minLength": 1, "maxLength": 200}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _UNKNOWN_COUNT: Final = {"type": ["integer", "null"], "minimum": 0}
 _COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
+_STATE: Final = {"enum": ["EXACT", "DEGRADED", "UNKNOWN"]}
 
 _SCHEMAS: Final[Mapping[str, Any]] = {
     "Error": {
@@ -77,12 +78,18 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "conversations": _COUNTS,
             "treated": _COUNTS,
             "volatile_changes": _COUNTS,
+            "engine_cache": {
+                "type": "object",
+                "required": ["state", "followed"],
+                "description": "how the engine's cache is followed, what was predicted of it, and why it was otherwise",
+                "properties": {"state": _STATE, "followed": {"type": "boolean"}},
+            },
             "cache": {
                 "type": "object",
                 "required": ["state", "answers_known", "answers_unknown", "cached_tokens", "hit_rate"],
                 "properties": {
                     "state": {
-                        "enum": ["EXACT", "DEGRADED", "UNKNOWN"],
+                        **_STATE,
                         "description": "whether the engine said of all answers that were read how many tokens were "
                         "cached, of some, or of none",
                     },
@@ -114,6 +121,8 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "saved_tokens": {"type": "integer"},
             "restored": _COUNT,
             "changed": _COUNT,
+            "cache": {"enum": ["exact", "degraded", "unknown"], "description": "how the engine's cache was known"},
+            "engine": {"type": "object", "description": "cached tokens predicted and reported, once they are known"},
             "changes": {"type": "array", "items": {"type": "object", "required": ["rule", "pointer", "span", "what"]}},
         },
     },

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from prefixpilot.proxy.admin import check_admin
+from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.conversations import Conversations
@@ -33,6 +34,9 @@ MAX_EVICT_BYTES: Final = 16 << 20
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
 """Paths that ask for no token: they show nothing of what clients send."""
 
+NOT_FOLLOWED: Final[Mapping[str, Any]] = {"state": "UNKNOWN", "followed": False}
+"""What ``/stats`` says of the engine's cache where ``cache`` is off."""
+
 OwnPath = Callable[[Exchange], Awaitable[None]]
 
 
@@ -47,6 +51,7 @@ class Held:
     preface: Preface
     ordinary: OrdinaryTreat | None
     slots: Slots
+    cache: CacheTracker | None = None
 
     @property
     def sizes(self) -> Sizes:
@@ -60,6 +65,8 @@ class Held:
         """All but conversations; how much of each there was."""
         self.preface.clear()
         self.slots.clear()
+        if self.cache is not None:
+            self.cache.forget()
         forms = 0 if self.ordinary is None else self.ordinary.clear()
         return {"requests": self.planner.reset(), "plans": self.plans.clear(), "forms": forms}
 
@@ -133,14 +140,22 @@ class OwnPaths:
 
     async def _show_metrics(self, exchange: Exchange) -> None:
         self._held.conversations.show()
+        if self._held.cache is not None:
+            self._held.cache.show()
         self._metrics.set_sizes(self._held.sizes)
         await exchange.respond(200, self._metrics.text(), METRICS_TYPE)
 
     async def _show_stats(self, exchange: Exchange) -> None:
         uptime = round(monotonic() - self._started, 3)
         routes = [_route(state) for state in self._pipeline.routes()]
-        stats = {"uptime_s": uptime, "sizes": asdict(self._held.sizes), **self._metrics.stats(), "routes": routes}
-        stats["slots"] = asdict(self._held.slots.stats)
+        cache = NOT_FOLLOWED if self._held.cache is None else self._held.cache.stats()
+        shown = {**self._metrics.stats(), "engine_cache": cache, "routes": routes}
+        stats = {
+            "uptime_s": uptime,
+            "sizes": asdict(self._held.sizes),
+            **shown,
+            "slots": asdict(self._held.slots.stats),
+        }
         await exchange.respond(200, json.dumps(stats).encode())
 
     async def _plan(self, exchange: Exchange) -> None:
@@ -150,11 +165,17 @@ class OwnPaths:
             request_id = names[0]
             message = f"no plan of the request {request_id!r} is kept; the last {self._settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
+        findings = () if self._held.cache is None else map(self._held.cache.finding, names)
+        finding = next((found for found in findings if found is not None), None)
+        if finding is not None:
+            report = json.dumps({**json.loads(report), "engine": finding}).encode("ascii")
         await exchange.respond(200, report)
 
     async def _evict(self, exchange: Exchange) -> None:
         ids = _request_ids(await exchange.read(MAX_EVICT_BYTES))
         known = self._pipeline.attempt("evict", lambda: self._held.planner.evict(ids))
+        if self._held.cache is not None:
+            self._held.cache.evicted(ids)
         await _answer(exchange, known if isinstance(known, Failed) else {"evicted": known})
 
     async def _reset(self, exchange: Exchange) -> None:

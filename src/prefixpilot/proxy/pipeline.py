@@ -47,7 +47,7 @@ from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.planning import TurnPlanner
 from prefixpilot.proxy.preface import Preface, Prefaced
 from prefixpilot.proxy.reading import BodyReader
-from prefixpilot.proxy.report import PlanReport, RecentPlans, plan_header, unrecorded
+from prefixpilot.proxy.report import UNKNOWN, PlanReport, RecentPlans, plan_header, unrecorded
 from prefixpilot.proxy.settings import MODES, ProxySettings
 from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
@@ -79,6 +79,7 @@ class Pipeline:
         trials: Trials | None = None,
         preface: Preface | None = None,
         windows: Windows | None = None,
+        cache_state: Callable[[], str] = lambda: UNKNOWN,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self._settings = settings
@@ -92,6 +93,7 @@ class Pipeline:
         self._treat = treat
         self._trials = trials or Trials(settings.control)
         self._preface = preface
+        self._cache_state = cache_state
         self._new_id = new_id
         windows = Windows(settings.store.context_window) if windows is None else windows
         self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
@@ -272,6 +274,7 @@ class Pipeline:
             self._turns.will_be_recorded(draft.asked, past, planned),
             past.restored.gone,
             past.restored.dropped,
+            self._cache_state(),
         )
 
     def _header(self, report: PlanReport) -> bytes | None:
@@ -310,7 +313,17 @@ class Pipeline:
         if isinstance(body, Failed):
             message = f"the proxy failed on this request, and so did its plain rendering ({failed}, {body})"
             raise RefusedError(500, message, "server_error", None, "proxy_error")
-        report = PlanReport(options.request_id, options.mode, (), (), None, len(restored.texts), False, str(failed))
+        report = PlanReport(
+            options.request_id,
+            options.mode,
+            (),
+            (),
+            None,
+            len(restored.texts),
+            False,
+            str(failed),
+            cache=self._cache_state(),
+        )
         return replace(untouched, body=body, touched=True, plan_header=self._header(report))
 
     def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
@@ -335,7 +348,7 @@ class Pipeline:
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         report = treatment.report
-        ticket = Ticket(treated=treatment.learn)
+        ticket = _learning(treatment)
         forward = replace(
             _untouched(call, options), plan_header=treatment.plan_header, ticket=ticket, notes=treatment.notes
         )
@@ -357,6 +370,10 @@ class Pipeline:
             treatment=report,
             changes=changes,
         )
+
+
+def _learning(treatment: Treatment) -> Ticket:
+    return Ticket(treated=treatment.learn, treated_plans=treatment.plans)
 
 
 def _stable(draft: Draft) -> int | None:

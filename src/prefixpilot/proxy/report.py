@@ -15,6 +15,8 @@ from prefixpilot.proxy.settings import Mode
 from prefixpilot.volatile.base import Change
 
 MAX_HEADER_BYTES: Final = 4000
+UNKNOWN: Final = "unknown"
+"""What a plan says of the engine's cache where it is not followed."""
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 _KEPT_BYTES: Final = 3072
 """Of a kept report: its id, which is bounded, its numbers, and the containers."""
@@ -37,6 +39,7 @@ class PlanReport:
         fallback: step and kind of an error of ours, if there was one.
         gone: the conversation was recorded once, and its turns are not held any more.
         overflow: earlier turns that are sent as the client has them, because the window has no room for their blocks.
+        cache: how the engine's cache was known when it was planned: ``exact``, ``degraded`` or ``unknown``.
     """
 
     request_id: RequestId
@@ -51,6 +54,7 @@ class PlanReport:
     recorded: bool | None = None
     gone: bool = False
     overflow: int = 0
+    cache: str = UNKNOWN
 
     @property
     def replaced(self) -> int:
@@ -75,6 +79,7 @@ class PlanReport:
             "recorded": self.recorded,
             "gone": self.gone,
             "overflow": self.overflow,
+            "cache": self.cache,
         }
         return summary if self.fallback is None else {**summary, "fallback": self.fallback}
 
@@ -141,6 +146,7 @@ class TreatmentReport:
         changes: what the rules for volatile text and the order of tools did; holds no text of the prompt.
         predicted_cached_tokens: of the documents that lead where units were ordered, by our index. ``None`` is unknown:
             nothing was ordered.
+        cache: as in :class:`PlanReport`.
     """
 
     request_id: RequestId
@@ -151,6 +157,7 @@ class TreatmentReport:
     restored: int = 0
     changes: tuple[Change, ...] = ()
     predicted_cached_tokens: int | None = None
+    cache: str = UNKNOWN
 
     def summary(self) -> dict[str, Any]:
         """All but the changes, of which it has the number."""
@@ -163,6 +170,7 @@ class TreatmentReport:
             "predicted_cached_tokens": self.predicted_cached_tokens,
             "restored": self.restored,
             "changed": len(self.changes),
+            "cache": self.cache,
         }
 
     def kept(self) -> TreatmentReport:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from prefixpilot.config import Annotate, PilotConfig
 from prefixpilot.core import DEFAULT_TENANT
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.proxy.configuration.values import Secret
 from prefixpilot.proxy.control.controller import ControlSettings
 from prefixpilot.proxy.hosted_settings import ProviderSettings
@@ -171,6 +172,7 @@ class ProxySettings:
         ordinary: what is done to requests without blocks.
         volatile: what is done to text that changes with each request, and to the order of tools; nothing by default.
         providers: what a hosted provider is told about its cache; nothing by default.
+        cache: how the engine's cache is known; by default only what was sent is.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -215,6 +217,7 @@ class ProxySettings:
     ordinary: OrdinarySettings = field(default_factory=OrdinarySettings)
     volatile: VolatileRules = field(default_factory=VolatileRules)
     providers: ProviderSettings = field(default_factory=ProviderSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
 
     def __post_init__(self) -> None:
         self._check_engine()

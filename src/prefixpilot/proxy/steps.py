@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from prefixpilot.apis import Api
 from prefixpilot.apis.base import Prompt
 from prefixpilot.conversation import ConversationRecord
-from prefixpilot.core import Plan, PlannedRequest, Request
+from prefixpilot.core import Plan, PlannedRequest, Request, RequestId
 from prefixpilot.jsontext import Edit, JsonText
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
@@ -28,6 +28,7 @@ class Planner(Protocol):
     def propose_batch(self, requests: Sequence[Request]) -> list[PlannedRequest]: ...
     def learn(self, plan: Plan) -> None: ...
     def evict(self, request_ids: Iterable[str]) -> int: ...
+    def shorten(self, request_id: RequestId, blocks: int) -> object: ...
     def reset(self) -> int: ...
     @property
     def live_requests(self) -> int: ...
@@ -49,6 +50,7 @@ class Treatment:
         plan_header: value of ``X-PrefixPilot-Plan``, ASCII; ``None`` tells the client nothing.
         report: what is kept of it; ``None`` keeps nothing.
         notes: what was found in which string, and why it stays; in mode explain only.
+        plans: what ``learn`` gives the index.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -56,6 +58,7 @@ class Treatment:
     plan_header: bytes | None = None
     report: TreatmentReport | None = None
     notes: Sequence[Note] = ()
+    plans: tuple[Plan, ...] = ()
 
 
 class Treat(Protocol):

@@ -153,10 +153,12 @@ def _tokenized(body: bytes, window: int | None) -> tuple[int, bytes]:
     """vLLM's ``/tokenize``: of a ``prompt``, or of ``messages`` as the template renders them."""
     try:
         request = json.loads(body)
-        ids = token_ids(_prompt(request if isinstance(request, Mapping) else {}))
+        request = request if isinstance(request, Mapping) else {}
+        text = _prompt(request)
     except (ValueError, RecursionError) as error:
         return 400, json.dumps({"error": {"message": str(error), "type": "BadRequestError", "code": 400}}).encode()
-    said = {"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None}
+    ids, strings = token_ids(text), tokenize(text) if request.get("return_token_strs") else None
+    said = {"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": strings}
     return 200, json.dumps(said).encode()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import RLock
 
@@ -20,7 +20,7 @@ from prefixpilot.proxy.ordinary.settings import OrdinarySettings
 from prefixpilot.proxy.ordinary.told import Times
 from prefixpilot.proxy.ordinary.treat import Ordinary
 from prefixpilot.proxy.preface import Preface, Prefaced, who
-from prefixpilot.proxy.report import TreatmentReport
+from prefixpilot.proxy.report import UNKNOWN, TreatmentReport
 from prefixpilot.proxy.settings import Mode
 from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Planner, Treatment
@@ -36,6 +36,7 @@ class OrdinaryTreat:
         ordinaries: one for each mode that treats: what shadow requests would have sent was never sent.
         preface: keeps the front steady, before units are looked for; ``None``: it stays.
         max_displacement: the bound for all requests; a client can only ask for a tighter one. ``None``: no bound.
+        cache_state: how the engine's cache is known now, for the report.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class OrdinaryTreat:
         recognition: Recognition,
         preface: Preface | None = None,
         max_displacement: int | None = None,
+        cache_state: Callable[[], str] = lambda: UNKNOWN,
     ) -> None:
         self._ordinaries = ordinaries
         self._recognition = recognition
         self._preface = preface
         self._max_displacement = max_displacement
+        self._cache_state = cache_state
 
     @classmethod
     def of(
@@ -59,6 +62,7 @@ class OrdinaryTreat:
         recognition: Recognition | None = None,
         preface: Preface | None = None,
         max_displacement: int | None = None,
+        cache_state: Callable[[], str] = lambda: UNKNOWN,
     ) -> OrdinaryTreat | None:
         """``None`` if nothing is on: then bodies are not even read."""
         recognition = recognition or Recognition.of(settings, lock)
@@ -68,7 +72,7 @@ class OrdinaryTreat:
         modes: tuple[Mode, ...] = ("on", "shadow")
         ledgers = {mode: guarded(FormsLedger(settings.max_forms, settings.max_forms_bytes), lock) for mode in modes}
         ordinaries = {mode: Ordinary(settings, planner, ledgers[mode], recognise) for mode in modes}
-        return cls(ordinaries, recognition, preface, max_displacement)
+        return cls(ordinaries, recognition, preface, max_displacement, cache_state)
 
     def __call__(self, prompt: Prompt, source: JsonText, options: Options) -> Treatment:
         """See :class:`prefixpilot.proxy.steps.Treat`.
@@ -93,7 +97,7 @@ class OrdinaryTreat:
         else:
             decision = Decision(_ended(steadied))
         edits = _edits(prompt, prefaced, decision)
-        report = _report(options, decision, steadied) if edits else None
+        report = _report(options, decision, steadied, self._cache_state()) if edits else None
         told = self._notes(prompt, options, decision) if options.explain else ()
 
         def learn() -> None:
@@ -104,7 +108,7 @@ class OrdinaryTreat:
 
         learns = recognises or steadied.learn is not None
         header = None if report is None else report.header()
-        return Treatment(edits, learn if learns else None, header, report, told)
+        return Treatment(edits, learn if learns else None, header, report, told, decision.plans)
 
     def _notes(self, prompt: Prompt, options: Options, decision: Decision) -> tuple[Note, ...]:
         """All that is told of the prompt, in the order of its strings."""
@@ -174,7 +178,7 @@ def _ended(steadied: Steadied) -> dict[Pointer, Form]:
     return {pointer: appended(UNCHANGED, texts[pointer], words) for pointer, words in steadied.endings.items()}
 
 
-def _report(options: Options, decision: Decision, steadied: Steadied) -> TreatmentReport:
+def _report(options: Options, decision: Decision, steadied: Steadied, cache: str) -> TreatmentReport:
     return TreatmentReport(
         options.request_id,
         options.mode,
@@ -184,4 +188,5 @@ def _report(options: Options, decision: Decision, steadied: Steadied) -> Treatme
         decision.recalled,
         steadied.changes,
         decision.predicted,
+        cache,
     )

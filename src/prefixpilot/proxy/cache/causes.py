@@ -1,0 +1,84 @@
+"""What is known of a request that the engine reused less of than could have been: evidence for its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prefixpilot.proxy.cache.places import Place
+from prefixpilot.proxy.cache.prompts import EnginePrompt
+from prefixpilot.proxy.cache.rank import RankView
+from prefixpilot.proxy.cache.watch import Facts, Rank, Watch
+from prefixpilot.residency.attribution import Evidence
+from prefixpilot.residency.base import reported_tokens
+
+
+def expected_tokens(watch: Watch, places: Sequence[Place], page_size: int) -> int | None:
+    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more.
+
+    ``None``: neither is known.
+    """
+    promised = 0
+    if watch.prompt is not None and watch.prompt.pieces:  # else places are estimates, and so would be a miss
+        promised = max((place.promised for place in places), default=0)
+        promised = reported_tokens(promised, watch.prompt.tokens, page_size)
+    if watch.prediction is None:
+        return promised or None
+    return max(promised, watch.prediction.tokens)
+
+
+def evidence_of_another_prompt(watch: Watch) -> Evidence | None:
+    """The engine counted another number of tokens than we were told of: its template is not the one that was asked.
+
+    ``None`` if it did not, or if one of the two counts is not known.
+    """
+    prompt = watch.prompt
+    if prompt is None or watch.prompt_tokens in (None, prompt.tokens):
+        return None
+    predicted, size = (0, 1) if watch.prediction is None else (watch.prediction.tokens, watch.prediction.page_size)
+    reported = predicted if watch.cached_tokens is None else watch.cached_tokens
+    return Evidence(predicted, reported, size, prompt_tokens=watch.prompt_tokens, counted_tokens=prompt.tokens)
+
+
+def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankView], page_size: int) -> Evidence | None:
+    """``None`` where nothing was expected or nothing reported. O(tokens), several times where they differ."""
+    expected, reported = expected_tokens(watch, places, page_size), watch.cached_tokens
+    if expected is None or reported is None:
+        return None
+    found = Evidence(expected, reported, page_size)
+    if expected <= reported:
+        return found
+    start = max((place.start for place in places), default=0)
+    if reported + page_size <= start:
+        found = found._replace(volatile_at=reported)
+    prediction, prompt = watch.prediction, watch.prompt
+    if prediction is not None and prediction.basis == "model":
+        return found._replace(removed_at=reported)  # all that our model knows of a prompt that was cached once
+    if prompt is None:
+        return found
+    views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]
+    if prediction is not None and prediction.tokens > reported:
+        return _of_a_wrong_picture(found, prompt, watch.facts, views)
+    return _of_a_wrong_plan(found, prompt, watch.facts, views)
+
+
+def _of_a_wrong_picture(
+    found: Evidence, prompt: EnginePrompt, facts: Facts, views: Sequence[tuple[RankView, int]]
+) -> Evidence:
+    """Pages were held by all that was known, and yet the engine did not use them."""
+    held = [view.match(prompt.token_ids, facts, as_of=sent_at).tokens for view, sent_at in views]
+    if len(held) > 1 and found.reported in [reported_tokens(h, prompt.tokens, found.page_size) for h in held]:
+        found = found._replace(same_place=False)
+    if any(view.lost_after(prompt.token_ids, facts, found.reported, sent_at) for view, sent_at in views):
+        found = found._replace(removed_at=found.reported)
+    return found
+
+
+def _of_a_wrong_plan(
+    found: Evidence, prompt: EnginePrompt, facts: Facts, views: Sequence[tuple[RankView, int]]
+) -> Evidence:
+    """The picture was right; the plan was made for more than that."""
+    if any(view.lost_before(prompt.token_ids, facts, found.reported, sent_at) for view, sent_at in views):
+        return found._replace(removed_at=found.reported)
+    if any(view.holds_under_another(prompt.token_ids, facts, found.reported) for view, _ in views):
+        return found._replace(same_selection=False)
+    return found

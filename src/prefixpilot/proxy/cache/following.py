@@ -1,0 +1,103 @@
+"""Puts a tracker together from the settings: view, token source, and where events come from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from prefixpilot.engines.base import EventListener, EventSource
+from prefixpilot.engines.endpoints import EventEndpoint, discover
+from prefixpilot.errors import EngineError
+from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.knowledge import Knowledge
+from prefixpilot.proxy.cache.model import OwnModel
+from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
+from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
+from prefixpilot.proxy.cache.tracker import CacheTracker
+from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
+from prefixpilot.proxy.metrics import Metrics
+from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.steps import Attempt, Planner
+from prefixpilot.proxy.wire.upstream import Upstream
+
+ASK_AGAIN_S: Final = (1.0, 5.0, 30.0)
+"""Seconds between looks for the engine's list of publishers; the last one is repeated."""
+
+log = logging.getLogger(__name__)
+
+
+def followed(
+    settings: ProxySettings, planner: Planner, upstream: Upstream, metrics: Metrics, attempt: Attempt
+) -> CacheTracker | None:
+    """What follows the engine's cache; ``None`` if nothing is to, and then the metrics say UNKNOWN.
+
+    Raises:
+        ConfigError: an endpoint, or a tokenizer, that cannot be used.
+        MissingExtraError: events, or a local tokenizer, without the extra that they need.
+    """
+    cache, figures = settings.cache, CacheFigures(metrics.registry)
+    if not cache.on:
+        return None
+    model = None if cache.tokens_from == OFF else _model(settings)
+    view = CacheView(planner, model, Knowledge(), max_contexts=cache.max_requests)
+    source = _token_source(cache, upstream)
+    tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
+    publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)
+    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt)
+
+
+def _model(settings: ProxySettings) -> OwnModel | None:
+    """``None`` where events will tell the size of a page: a model of other pages helps nobody."""
+    size = settings.cache.page_size or (DEFAULT_PAGE if settings.cache.events == OFF else None)
+    return None if size is None else OwnModel(size, settings.cache_tokens)
+
+
+def _token_source(cache: CacheSettings, upstream: Upstream) -> TokenSource | None:
+    if cache.tokens_from == "local":
+        local: TokenSource = import_module("prefixpilot.proxy.cache.local_tokens").LocalTokens(cache.tokenizer)
+        return local
+    return EngineTokens(upstream, cache.tokenize_timeout) if cache.tokens_from == "engine" else None
+
+
+class Publishers:
+    """Finds where the engine publishes, and makes a source of its events.
+
+    Raises:
+        ConfigError: an endpoint that cannot be used.
+        MissingExtraError: ZeroMQ is not installed.
+    """
+
+    def __init__(self, cache: CacheSettings, engine_root: str) -> None:
+        self._cache = cache
+        self._engine = engine_root
+        self._subscriber: Any = import_module("prefixpilot.engines.kv_events").KvEventSubscriber
+
+    async def source(self, listener: EventListener) -> EventSource:
+        """A source that is not started yet. With ``auto`` it waits, as long as it takes, for the engine's own list."""
+        endpoints = self._named() or await self._listed()
+        made: EventSource = self._subscriber(endpoints, listener)
+        return made
+
+    def _named(self) -> tuple[EventEndpoint, ...]:
+        cache, host = self._cache, urlsplit(self._engine).hostname or "127.0.0.1"
+        replays = cache.replay_endpoints or (None,) * len(cache.endpoints)
+        pairs = zip(cache.endpoints, replays, strict=True)
+        return tuple(EventEndpoint(endpoint, replay, ranks=cache.ranks, host=host) for endpoint, replay in pairs)
+
+    async def _listed(self) -> tuple[EventEndpoint, ...]:
+        assert self._cache.events == AUTO
+        waits = iter(ASK_AGAIN_S)
+        wait = 0.0
+        while True:
+            wait = next(waits, wait)
+            try:
+                found = await asyncio.to_thread(discover, self._engine)
+            except EngineError as error:
+                log.debug("the engine does not list its events: %s", type(error).__name__)
+                found = ()
+            if found:
+                return found
+            await asyncio.sleep(wait)

@@ -1,0 +1,99 @@
+"""Settings of how the engine's cache is known. Frozen; they validate themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from prefixpilot.errors import ConfigError
+
+TokenIds = Literal["auto", "engine", "local", "off"]
+OFF: Final = "off"
+AUTO: Final = "auto"
+_TRANSPORTS: Final = ("tcp://", "ipc://", "inproc://")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """How the engine's cache is known. All of it is off unless switched on.
+
+    Attributes:
+        events: ZeroMQ endpoints of the engine's KV events, with commas between them, as the engine's own configuration
+            writes them; auto: those that the engine lists (vLLM); off: none.
+        replay: endpoints at which lost events are asked for again, in parallel with `events`; unused with auto and off.
+        ranks: data-parallel ranks behind each of those endpoints; rank r has the port of rank 0 plus r.
+        token_ids: where the token ids of a prompt come from: engine (its `/tokenize`, beside the request), local
+            (`tokenizer`), off (what events tell); auto: local if there is a tokenizer, else engine if there are events.
+        tokenizer: directory with `tokenizer.json`, and with `tokenizer_config.json` or `chat_template.jinja` for chats.
+        page_size: tokens in a page of the engine's cache (vLLM `--block-size`, SGLang `--page-size`); not set: as the
+            engine tells, else 16. Its capacity is `cache_tokens`.
+        max_requests: requests that may be followed at once, and contexts whose pages are known; more are not followed.
+        tokenize_concurrency: requests for token ids under way at once.
+        tokenize_timeout: seconds that one of them may take.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+    """
+
+    events: str = OFF
+    replay: str | None = None
+    ranks: int = 1
+    token_ids: TokenIds = "auto"
+    tokenizer: str | None = None
+    page_size: int | None = None
+    max_requests: int = 20_000
+    tokenize_concurrency: int = 4
+    tokenize_timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.events not in (OFF, AUTO):
+            _check_endpoints("events", self.endpoints)
+        if self.replay is not None:
+            _check_endpoints("replay", self.replay_endpoints)
+            if self.endpoints and len(self.replay_endpoints) != len(self.endpoints):
+                raise ConfigError("replay", "has not as many endpoints as events", "give one for each")
+        if self.token_ids not in get_args(TokenIds):
+            raise ConfigError("token_ids", f"is {self.token_ids!r}", f"use one of: {', '.join(get_args(TokenIds))}")
+        if self.token_ids == "local" and self.tokenizer is None:
+            raise ConfigError("token_ids", "is local, but no tokenizer is named", "set cache.tokenizer to a directory")
+        for name in ("page_size", "ranks", "max_requests", "tokenize_concurrency"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
+        if not self.tokenize_timeout > 0:
+            raise ConfigError("tokenize_timeout", f"is {self.tokenize_timeout!r}", "use a number of seconds above 0")
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints that are named; empty with ``off`` and ``auto``."""
+        return () if self.events in (OFF, AUTO) else _split(self.events)
+
+    @property
+    def replay_endpoints(self) -> tuple[str, ...]:
+        """Parallel to ``endpoints``, or empty."""
+        return () if self.replay is None else _split(self.replay)
+
+    @property
+    def tokens_from(self) -> Literal["engine", "local", "off"]:
+        """Where token ids come from, ``auto`` decided."""
+        if self.token_ids != AUTO:
+            return self.token_ids
+        if self.tokenizer is not None:
+            return "local"
+        return "off" if self.events == OFF else "engine"
+
+    @property
+    def on(self) -> bool:
+        """Whether requests are followed at all."""
+        return self.events != OFF or self.tokens_from != "off"
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _check_endpoints(name: str, endpoints: tuple[str, ...]) -> None:
+    for endpoint in endpoints:
+        if not endpoint.startswith(_TRANSPORTS):
+            reason = f"has {endpoint!r}, which is no ZeroMQ endpoint"
+            raise ConfigError(name, reason, "write tcp://127.0.0.1:5557, or auto, or off")

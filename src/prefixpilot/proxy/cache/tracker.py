@@ -1,0 +1,268 @@
+"""Follows every request to a model: when it went out, in which tokens, and what the engine said of its cache.
+
+Three threads, one rule. The event loop only notes and hands on; what takes time happens on a thread of its own, in the
+order in which it was handed on; the subscriber's thread applies events. What they share is the view, behind its lock.
+Nothing here delays a request, and no error of ours reaches one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from prefixpilot.cache_events import EventBatch
+from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
+from prefixpilot.errors import PrefixPilotError
+from prefixpilot.proxy.account import Account
+from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.prompts import read_tokenized
+from prefixpilot.proxy.cache.routes import RouteFigures, Routes
+from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
+from prefixpilot.proxy.cache.view import CacheView, Finding
+from prefixpilot.proxy.cache.watch import Watch, facts_of
+from prefixpilot.proxy.call import Call, is_encoded
+from prefixpilot.proxy.control.controller import Route
+from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.steps import Attempt
+from prefixpilot.residency.attribution import Cause
+
+MAX_FINDINGS: Final = 1000
+GRACE_S: Final = 0.01
+"""Events that the engine published before a request went out have come when so much time has passed."""
+
+log = logging.getLogger(__name__)
+
+
+class SourceMaker(Protocol):
+    """Finds where the engine publishes its events."""
+
+    async def source(self, listener: EventListener) -> EventSource:
+        """A source that is not started yet; may wait for long. Raises PrefixPilotError."""
+        ...
+
+
+class CacheTracker:
+    """Owns the threads; one event loop calls it, and the source of events. See the module.
+
+    Args:
+        view: the picture of the engine's cache.
+        tokens: asks for token ids; ``None`` where nobody can be asked.
+        publishers: where events come from; ``None`` for none.
+        max_requests: followed at once.
+        attempt: our errors end here.
+    """
+
+    def __init__(
+        self,
+        view: CacheView,
+        figures: CacheFigures,
+        tokens: TokenQueue | None,
+        publishers: SourceMaker | None,
+        max_requests: int,
+        attempt: Attempt,
+    ) -> None:
+        self._view = view
+        self._figures = figures
+        self._tokens = tokens
+        self._publishers = publishers
+        self._max = max_requests
+        self._attempt = attempt
+        self._open = 0
+        self._lock = Lock()
+        self._findings: OrderedDict[str, Finding] = OrderedDict()
+        self._routes = Routes()
+        self._by_basis: dict[str, RouteFigures] = {}
+        self._causes: Counter[str] = Counter()
+        self._source: EventSource | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> str:
+        """``EXACT``, ``DEGRADED`` or ``UNKNOWN``."""
+        return self._view.state.name
+
+    # -- life
+
+    def start(self) -> None:
+        """Open the thread, and listen as soon as it is known where. On the loop."""
+        self._thread = ThreadPoolExecutor(1, "prefixpilot-cache")
+        if self._publishers is not None:
+            self._listening = asyncio.create_task(self._listen(self._publishers))
+
+    async def _listen(self, publishers: SourceMaker) -> None:
+        try:
+            source = await publishers.source(self)
+            source.start()
+        except PrefixPilotError as error:
+            log.error("the engine's cache events cannot be followed: %s", error)
+            return
+        self._source = source
+
+    async def close(self) -> None:
+        """Follow nothing any more. Waits for the source of events, within its own bound."""
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._tokens is not None:
+            self._tokens.close()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
+        if self._source is not None:
+            source = self._source
+            await asyncio.to_thread(self._attempt, "cache", source.stop)
+
+    # -- on the source's thread
+
+    def on_batch(self, batch: EventBatch) -> None:
+        """See :class:`~prefixpilot.engines.base.EventListener`."""
+        self._figures.events.inc(len(batch.events))
+        changed = self._attempt("cache_events", lambda: self._view.apply(batch))
+        if isinstance(changed, int):
+            self._figures.shortened.inc(changed)
+
+    def on_status(self, status: SourceStatus) -> None:
+        """See there."""
+        self._attempt("cache_events", lambda: self._view.note(status))
+
+    # -- on the event loop
+
+    @contextmanager
+    def following(self, call: Call, forward: Forward, account: Account) -> Iterator[None]:
+        """Within the block the request is sent and its answer passed on; ``account`` then says what it reported."""
+        watch = self.sent(call, forward)
+        try:
+            yield
+        finally:
+            if watch is not None:
+                self.answered(watch, account)
+
+    def sent(self, call: Call, forward: Forward) -> Watch | None:
+        """A request goes out now; ``None``: it is not followed. O(1)."""
+        if self._open >= self._max or self._thread is None:
+            self._figures.unfollowed.inc()
+            return None
+        self._open += 1
+        body = None if not forward.touched and is_encoded(call) else forward.body
+        route = Route(call.tenant, call.api.name, "")
+        watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
+        asyncio.get_running_loop().call_later(GRACE_S, self._mark, watch)
+        if self._tokens is None or body is None:
+            self._later(lambda: self._read(watch, Tokenized("refused")))
+        else:
+            self._tokens.ask(Asked(call.api.name, body, call.headers), lambda got: self._told(watch, got))
+        return watch
+
+    def _mark(self, watch: Watch) -> None:
+        watch.known_by = self._view.marks
+
+    def _told(self, watch: Watch, tokenized: Tokenized) -> None:
+        self._figures.token_ids.labels(tokenized.got).inc()
+        self._later(lambda: self._read(watch, tokenized))
+
+    def answered(self, watch: Watch, account: Account) -> None:
+        """Its answer has ended, or there was none. O(1)."""
+        self._open -= 1
+        if account.usage is not None:
+            watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
+        began = account.first_content is not None
+        self._later(lambda: self._end(watch, began=began))
+
+    def _later(self, action: Callable[[], None]) -> None:
+        if self._thread is not None:
+            self._thread.submit(self._attempt, "cache", action)
+
+    def evicted(self, request_ids: Iterable[str]) -> None:
+        """The engine, or a client, says that the prefixes of these are gone."""
+        ids = list(request_ids)
+        self._later(lambda: self._view.evict(ids))
+
+    def forget(self) -> None:
+        """The index was emptied: nothing of it is to be shortened any more. What the engine holds stays known."""
+        self._later(self._view.forget_contexts)
+
+    # -- on the thread
+
+    def _read(self, watch: Watch, tokenized: Tokenized) -> None:
+        """The body's facts, the tokens if they are there, and the prediction if there can be one."""
+        if watch.body is not None:
+            watch.facts = facts_of(watch.body)
+            watch.route = watch.route._replace(model=watch.facts.model)
+            watch.body = None
+        known = tokenized.got == "known"
+        watch.prompt = tokenized.prompt or (read_tokenized(tokenized.data) if known else None)
+        watch.read = True
+        if watch.prompt is not None:
+            watch.prediction = self._view.predict(watch)
+        if watch.began is not None:
+            self._settle(watch)
+
+    def _end(self, watch: Watch, *, began: bool) -> None:
+        watch.began = began
+        if watch.read:
+            self._settle(watch)
+
+    def _settle(self, watch: Watch) -> None:
+        """Its tokens and its answer are there, or will not come."""
+        if not watch.began:
+            return
+        finding = self._view.settle(watch)
+        with self._lock:
+            self._count(watch, finding)
+
+    def _count(self, watch: Watch, finding: Finding) -> None:
+        if finding.mismatched:
+            self._figures.token_ids.labels("mismatched").inc()
+        route = self._routes.of(watch.route)
+        route.add_usage(watch.prompt_tokens, watch.cached_tokens)
+        prediction, reported = watch.prediction, watch.cached_tokens
+        if finding.verdict is not None and prediction is not None and reported is not None:
+            basis = prediction.basis
+            self._figures.compared.labels(basis, finding.verdict).inc()
+            self._figures.predicted.labels(basis).inc(prediction.tokens)
+            self._figures.reported.labels(basis).inc(reported)
+            for figures in (route, self._by_basis.setdefault(basis, RouteFigures())):
+                figures.add_comparison(prediction.tokens, reported, finding.verdict)
+        if finding.cause is not None and watch.treated:
+            cause = finding.cause.value
+            self._figures.causes.labels(cause).inc()
+            self._figures.missed.labels(cause).inc(finding.missed_tokens)
+            if finding.cause is not Cause.NONE:
+                self._causes[cause] += 1
+                route.causes[cause] += 1
+        self._findings[watch.request_id] = finding
+        if len(self._findings) > MAX_FINDINGS:
+            self._findings.popitem(last=False)
+
+    # -- what is shown
+
+    def finding(self, request_id: str) -> Mapping[str, Any] | None:
+        """What came of a request, as JSON; ``None`` if it is not known (any more)."""
+        with self._lock:
+            finding = self._findings.get(request_id)
+        return None if finding is None else finding.shown()
+
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """How the sources of events stand."""
+        return () if self._source is None else self._source.statuses()
+
+    def show(self) -> None:
+        """Set the gauges of ``/metrics``."""
+        sizes = self._view.sizes()
+        self._figures.show(self._view.state, self.statuses(), sizes.pages, sizes.contexts)
+
+    def stats(self) -> dict[str, Any]:
+        """For ``/stats``."""
+        sources = [{**s._asdict(), "continuity": s.continuity.value} for s in self.statuses()]
+        with self._lock:
+            predictions = {basis: figures.comparison() for basis, figures in sorted(self._by_basis.items())}
+            causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
+        sizes = self._view.sizes()._asdict()
+        shown = {"predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
+        return {"state": self.state, "followed": True, **sizes, **shown}

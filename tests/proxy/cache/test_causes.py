@@ -1,0 +1,126 @@
+"""Why an engine reused less than was to be expected, on pictures where the reason is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefixpilot import ContextPilot, Request
+from prefixpilot.cache_events import PagesRemoved
+from prefixpilot.prompts import render_blocks
+from prefixpilot.proxy.cache.model import OwnModel
+from prefixpilot.proxy.cache.watch import Facts, Prediction
+
+from .test_prompts import TEXTS, prompt_of
+from .test_view import NO_FACTS, SIZE, TOKENS, Desk, names, removed, stored
+
+LONG = list(range(200, 226))  # six full pages and two tokens
+
+
+def cause(
+    desk: Desk, reported: int, *, tokens: list[int] = TOKENS, facts: Facts = NO_FACTS, counted: int = 0
+) -> object:
+    return desk.answered(desk.sent(tokens, facts=facts), len(tokens), reported)["cause"]
+
+
+def test_as_predicted() -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS))
+    assert cause(desk, 12) == "none"
+
+
+def test_more_than_was_known_of() -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS[:4]))
+    assert cause(desk, 12) == "more-than-known"
+
+
+def test_nothing_is_said_where_nothing_was_reported() -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS))
+    watch = desk.sent(TOKENS)
+    assert desk.answered(watch, len(TOKENS), None)["cause"] is None
+
+
+def test_evicted_between_the_prediction_and_the_engine() -> None:
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch = desk.sent(LONG)
+    desk.batch(removed(LONG, 5, 4, 3, 2))
+    desk.batch(stored(LONG, 2))
+    assert desk.answered(watch, len(LONG), 8)["cause"] == "evicted"
+
+
+def test_a_picture_that_is_wrong_without_a_reason() -> None:
+    desk = Desk()
+    desk.batch(stored(LONG), stored(LONG, salt="s"))
+    assert cause(desk, 8, tokens=LONG) == "unknown"
+
+
+def test_another_rank_has_answered() -> None:
+    desk = Desk()
+    desk.batch(stored(LONG), rank=0)
+    desk.batch(stored(LONG[:8]), rank=1)
+    assert cause(desk, 8, tokens=LONG) == "routed-elsewhere"
+
+
+def test_the_own_model_knows_of_evictions_only() -> None:
+    desk = Desk(OwnModel(SIZE, 400))
+    cause(desk, 0)
+    assert cause(desk, 12) == "none"
+    assert cause(desk, 4) == "evicted"
+
+
+def test_what_the_plan_was_made_for_is_expected_too() -> None:
+    """The index takes two blocks to be cached; the engine's pages of them have gone."""
+    pilot = ContextPilot()
+    first = pilot.optimize(Request.from_texts("r0", TEXTS[:2]))
+    plan = pilot.optimize(Request.from_texts("r1", [TEXTS[2], TEXTS[1], TEXTS[0]]))
+    assert plan.prefix_len == 2
+    desk = Desk()
+    before, prompt = (prompt_of("head " + render_blocks(each) + "\n\nQ?", 1) for each in (first, plan))
+    desk.batch(stored(list(before.token_ids)))
+    desk.batch(PagesRemoved(tuple(names(list(before.token_ids), "NoneNone")[2:])))
+    shared = next(i for i, (a, b) in enumerate(zip(before.pieces, prompt.pieces, strict=False)) if a != b)
+    watch = desk.sent(list(prompt.token_ids), (plan,), known=False)
+    watch.prompt = prompt
+    watch.prediction = desk.view.predict(watch)
+    found = desk.answered(watch, prompt.tokens, 8)
+    assert (found["cause"], found["verdict"]) == ("evicted", "exact")
+    missed = found["missed_tokens"]
+    assert isinstance(missed, int) and missed >= shared // SIZE * SIZE - 4 * SIZE
+
+
+def test_the_same_text_is_cached_for_another_tenant() -> None:
+    pilot = ContextPilot()
+    first = pilot.optimize(Request.from_texts("r0", TEXTS[:2]))
+    plan = pilot.optimize(Request.from_texts("r1", [TEXTS[2], TEXTS[1], TEXTS[0]]))
+    desk = Desk()
+    before, prompt = (prompt_of("head " + render_blocks(each) + "\n\nQ?", 1) for each in (first, plan))
+    desk.batch(stored(list(before.token_ids), salt="tenant-a"))
+    watch = desk.sent(list(prompt.token_ids), (plan,), facts=Facts("", "tenant-b"), known=False)
+    watch.prompt = prompt
+    watch.prediction = desk.view.predict(watch)
+    found = desk.answered(watch, prompt.tokens, 0)
+    assert (found["predicted"], found["cause"]) == (0, "salt-or-adapter")
+
+
+@pytest.mark.parametrize(("predicted", "expected"), [(12, "volatile-text"), (3, "below-page-size")])
+def test_the_prompt_parts_in_front_of_its_blocks_or_inside_a_page(predicted: int, expected: str) -> None:
+    desk = Desk()
+    plan = ContextPilot().optimize(Request.from_texts("r1", TEXTS))
+    head = "a head of forty bytes, more or less.... " if expected == "volatile-text" else ""
+    prompt = prompt_of(head + render_blocks(plan) + "\n\nQ?", 1)
+    desk.batch(stored(list(prompt.token_ids[:16])))
+    watch = desk.sent(list(prompt.token_ids), (plan,), known=False)
+    watch.prompt = prompt
+    watch.prediction = Prediction(predicted, "events", SIZE)
+    assert desk.answered(watch, prompt.tokens, 0)["cause"] == expected
+
+
+@pytest.mark.parametrize(("reported", "expected"), [(0, "template"), (12, "none"), (None, "none")])
+def test_a_template_of_the_engine_that_is_another(reported: int | None, expected: str) -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS))
+    found = desk.answered(desk.sent(TOKENS), len(TOKENS) + 7, reported)
+    assert (found["mismatched"], found["verdict"], found["predicted"]) == (True, None, None)
+    assert found["cause"] == expected

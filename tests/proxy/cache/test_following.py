@@ -1,0 +1,178 @@
+"""The proxy follows a real stream of events over ZeroMQ: what it predicts is what the engine reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prefixpilot.proxy import ProxySettings, serve_in_thread
+from prefixpilot.proxy.cache.settings import CacheSettings
+from prefixpilot.testing.event_publisher import EventPublisher
+
+from ..support import Answer, chat, fetch, metric, post_chat, user
+from .support import PAGE, SYSTEM, contexts, followed, share, texts, until
+
+WORKLOAD = contexts(250, 6, 60)
+POOL = 120
+"""Pages: a few prompts of this workload."""
+
+
+@contextmanager
+def followed_too(engine: str, cache: CacheSettings) -> Iterator[str]:
+    """Another proxy of the same engine."""
+    with serve_in_thread(ProxySettings(engine, port=0, drain_timeout=2, cache=cache)) as proxy:
+        yield proxy.url
+
+
+def plan_of(answer: Answer) -> dict[str, object]:
+    header = answer.header("x-prefixpilot-plan")
+    assert header is not None
+    return dict(json.loads(header))
+
+
+def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted() -> None:
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        for blocks in WORKLOAD:
+            setup.ask(blocks)
+        stats = setup.settled()
+        assert stats["predictions"]["events"]["compared"] == len(WORKLOAD)
+        assert share(stats, "events") >= 0.98
+        assert stats["state"] == "EXACT"
+        assert stats["pages"] == setup.pool.named_pages <= POOL
+        assert stats["predictions"]["events"]["reported_tokens"] > 0
+
+
+def test_without_events_the_own_model_predicts_most() -> None:
+    with followed(POOL, events="off", token_ids="engine", page_size=PAGE, cache_tokens=POOL * PAGE) as setup:
+        for blocks in WORKLOAD:
+            setup.ask(blocks)
+        stats = setup.settled()
+        assert stats["state"] == "UNKNOWN"
+        assert stats["predictions"]["model"]["compared"] == len(WORKLOAD)
+        assert share(stats, "model") >= 0.90
+
+
+def test_auto_finds_where_the_engine_publishes() -> None:
+    with followed(POOL, events="auto") as setup:
+        (source,) = setup.in_state("EXACT")["sources"]
+        assert setup.publisher is not None and source["source"] == setup.publisher.endpoint
+        assert "/kv_event_sources" in {request.path for request in setup.engine.requests}
+
+
+def test_a_plan_says_how_the_cache_was_known_and_later_what_came_of_it() -> None:
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        for _ in range(2):
+            answer = setup.ask(texts(5, 30), X_Request_Id="named")
+        plan = plan_of(answer)
+        assert plan["cache"] == "exact" and plan["request_id"] == "named"
+        setup.settled()
+        seen = setup.plan("named")["engine"]
+        assert seen["predicted"] == seen["reported"] > 0
+        assert (seen["basis"], seen["verdict"], seen["state"]) == ("events", "exact", "EXACT")
+        assert setup.engine.chats[-1].header("x-request-id") == "named"
+
+
+def test_off_it_says_unknown_and_asks_for_nothing() -> None:
+    with followed(POOL, events="off") as setup:
+        plan = plan_of(setup.ask(texts(5, 30)))
+        assert plan["cache"] == "unknown"
+        assert setup.stats() == {"state": "UNKNOWN", "followed": False}
+        assert {request.path for request in setup.engine.requests} == {"/v1/chat/completions"}
+
+
+def test_pages_that_go_shorten_what_is_planned_with() -> None:
+    """The index has no bound of its own here: it forgets only what the engine tells."""
+    with followed(40) as setup:
+        setup.in_state("EXACT")
+        for blocks in contexts(60, 6, 300):
+            setup.ask(blocks)
+        setup.settled()
+        text = fetch(setup.url, "GET", "/metrics").body.decode()
+        assert metric(text, "prefixpilot_engine_contexts_shortened_total") > 0
+        live = fetch(setup.url, "GET", "/stats").json()["sizes"]["live_requests"]
+        assert live < 20  # 40 pages hold four prompts
+
+
+def test_a_cleared_cache_empties_the_index() -> None:
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        for blocks in WORKLOAD[:20]:
+            setup.ask(blocks)
+        setup.settled()
+        assert fetch(setup.engine.base_url, "POST", "/reset_prefix_cache", {}).status == 200
+        setup.ask(["Nothing like the others. " * 10])
+        setup.settled()
+        until(
+            lambda: dict(fetch(setup.url, "GET", "/stats").json()["sizes"]), lambda sizes: sizes["live_requests"] <= 1
+        )
+        assert share(setup.stats(), "events") >= 0.95
+
+
+def test_a_late_subscriber_learns_what_is_there() -> None:
+    publisher = EventPublisher()
+    with followed(POOL, publisher=publisher) as first:
+        first.in_state("EXACT")
+        for blocks in WORKLOAD[:30]:
+            first.ask(blocks)
+        pages = first.settled()["pages"]
+        cache = first.proxy.app.settings.cache
+        with followed_too(first.engine.base_url, cache) as url:
+            stats = until(
+                lambda: dict(fetch(url, "GET", "/stats").json()["engine_cache"]), lambda s: s["pages"] == pages
+            )
+            assert stats["state"] in ("EXACT", "DEGRADED")
+            again = post_chat(url, chat([SYSTEM, user("Again?")], list(WORKLOAD[29])))
+            assert again.status == 200
+            shown = until(
+                lambda: dict(fetch(url, "GET", "/stats").json()["engine_cache"]),
+                lambda s: bool(s["predictions"].get("events")),
+            )
+            assert share(shown, "events") == 1.0
+
+
+def test_a_gap_is_filled_by_a_replay() -> None:
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        assert setup.publisher is not None
+        setup.publisher.drop = {20, 21, 40}.__contains__
+        for blocks in WORKLOAD[:60]:
+            setup.ask(blocks)
+        stats = setup.in_state("EXACT")
+        (source,) = stats["sources"]
+        assert source["gaps"] >= 1 and source["lost"] == 0
+        assert setup.settled()["pages"] == setup.pool.named_pages
+
+
+def test_without_a_replay_a_gap_degrades_until_the_cache_is_cleared() -> None:
+    with followed(POOL, replay=False) as setup:
+        assert setup.publisher is not None
+        setup.ask(WORKLOAD[0])
+        setup.in_state("EXACT")  # that was batch 0: there was none before
+        setup.publisher.drop = lambda sequence: True
+        setup.ask(WORKLOAD[1])
+        setup.publisher.drop = lambda sequence: False
+        setup.ask(WORKLOAD[2])
+        setup.in_state("DEGRADED")
+        assert plan_of(setup.ask(WORKLOAD[3]))["cache"] == "degraded"
+        assert setup.settled()["sources"][0]["lost"] >= 1
+        fetch(setup.engine.base_url, "POST", "/reset_prefix_cache", {})
+        setup.ask(WORKLOAD[4])
+        setup.in_state("EXACT")
+        assert setup.stats()["pages"] == setup.pool.named_pages
+
+
+def test_an_engine_without_tokenize_still_corrects_the_index() -> None:
+    with followed(40, token_ids="off") as setup:
+        setup.in_state("EXACT")
+        for blocks in contexts(60, 6, 300):
+            setup.ask(blocks)
+        stats = setup.settled()
+        assert stats["predictions"] == {}
+        assert stats["contexts"] > 0
+        text = fetch(setup.url, "GET", "/metrics").body.decode()
+        assert metric(text, "prefixpilot_engine_contexts_shortened_total") > 0
+        assert "/tokenize" not in {request.path for request in setup.engine.requests}
+        assert fetch(setup.url, "GET", "/stats").json()["sizes"]["live_requests"] < 40

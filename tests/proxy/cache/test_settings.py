@@ -1,0 +1,64 @@
+"""Settings of how the engine's cache is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.cache.settings import CacheSettings
+
+NAMED = "tcp://*:5557"
+
+
+def test_all_of_it_is_off_by_default() -> None:
+    settings = CacheSettings()
+    assert not settings.on
+    assert (settings.endpoints, settings.tokens_from) == ((), "off")
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens_from"),
+    [
+        ({"events": "auto"}, "engine"),
+        ({"events": NAMED}, "engine"),
+        ({"events": NAMED, "tokenizer": "/models/m"}, "local"),
+        ({"events": NAMED, "token_ids": "off"}, "off"),
+        ({"token_ids": "engine"}, "engine"),
+        ({"tokenizer": "/models/m"}, "local"),
+    ],
+)
+def test_where_token_ids_come_from(given: dict[str, Any], tokens_from: str) -> None:
+    settings = CacheSettings(**given)
+    assert settings.on and settings.tokens_from == tokens_from
+
+
+def test_endpoints_and_replays_are_parallel() -> None:
+    settings = CacheSettings(events="tcp://a:1, tcp://b:1", replay="tcp://a:2,ipc:///tmp/r")
+    assert settings.endpoints == ("tcp://a:1", "tcp://b:1")
+    assert settings.replay_endpoints == ("tcp://a:2", "ipc:///tmp/r")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"events": "http://a"}, "events"),
+        ({"events": ""}, "events"),
+        ({"events": NAMED, "replay": "5558"}, "replay"),
+        ({"events": NAMED, "replay": "tcp://a:1,tcp://a:2"}, "replay"),
+        ({"replay": "nothing"}, "replay"),
+        ({"token_ids": "guess"}, "token_ids"),
+        ({"token_ids": "local"}, "token_ids"),
+        ({"page_size": 0}, "page_size"),
+        ({"ranks": 0}, "ranks"),
+        ({"max_requests": 0}, "max_requests"),
+        ({"tokenize_concurrency": True}, "tokenize_concurrency"),
+        ({"tokenize_timeout": 0.0}, "tokenize_timeout"),
+        ({"tokenize_timeout": float("nan")}, "tokenize_timeout"),
+    ],
+)
+def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        CacheSettings(**given)
+    assert caught.value.field == field
