@@ -141,7 +141,8 @@ def test_start_stop_and_start_again(tiny_model: Path) -> None:
 
 
 PARENT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, their children too
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 engine = EmbeddedEngine(sys.argv[1], context_tokens=512).start()
 print(engine.pid, engine.base_url, flush=True)

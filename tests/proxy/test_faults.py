@@ -30,7 +30,7 @@ from prefixpilot.testing import (
 from prefixpilot.testing.simulated_engine import WIRES
 from prefixpilot.testing.wires import error_event
 
-from .watched import ALL, CANARY, EACH, Ask, Got, LoopedApp, Watched, watched
+from .watched import ALL, CANARY, EACH, Ask, Got, LoopedApp, Watched, until, watched
 
 SAYS = CANARY.encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -258,7 +258,10 @@ def test_an_error_of_ours_that_nobody_expects_is_a_500_in_the_apis_shape(engine:
             ours(500, "proxy_error")(got)
             assert "KeyError" in got.error["message"]
         assert proxy.over(before, len(EACH))
-        failures = [line for line in proxy.lines(before) if line["level"] == "error"]
-        assert [line["error"].startswith("KeyError < ") for line in failures] == [True] * len(EACH)
+
+        def failures() -> list[bool]:
+            return [line["error"].startswith("KeyError < ") for line in proxy.lines(before) if line["level"] == "error"]
+
+        assert until(lambda: failures() == [True] * len(EACH)), failures()
         assert proxy.counted(before, "prefixpilot_fail_opens_total", step="serve") == len(EACH)
         proxy.check_log()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefixpilot.core import Plan, RequestId
+from prefixpilot.proxy.call import Call, Options
 from prefixpilot.proxy.control.controller import Trial
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
@@ -13,6 +14,7 @@ from prefixpilot.proxy.metrics import Outcome
 from prefixpilot.proxy.ordinary.notes import Note
 from prefixpilot.proxy.report import PlanReport, TreatmentReport
 from prefixpilot.proxy.settings import Mode
+from prefixpilot.proxy.steps import Failed, Treatment
 from prefixpilot.volatile.base import Change
 
 
@@ -92,3 +94,23 @@ class Forward:
     def observed(self) -> bool:
         """Whether the answer has to be read."""
         return self.touched or self.trial is not None or not self.ticket.empty
+
+
+def untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
+    """The request as it came."""
+    outcome: Outcome = "passthrough" if failed is None else "fallback"
+    return Forward(
+        call.body,
+        outcome,
+        options.mode,
+        options.request_id,
+        call.received,
+        api=call.api.name,
+        explain=options.explain,
+        trial=options.trial,
+    )
+
+
+def learning(treatment: Treatment) -> Ticket:
+    """What is learnt of a request without blocks."""
+    return Ticket(treated=treatment.learn, treated_plans=treatment.plans)

@@ -39,7 +39,7 @@ from prefixpilot.proxy.call import (
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
 from prefixpilot.proxy.escaping import place
-from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Ticket
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, learning, untouched
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
@@ -214,8 +214,8 @@ class Pipeline:
         if not planned.text and not past.restored.texts and FIELD not in asked.body:
             told = past.restored.told
             header = self._header(self._report(draft, past, planned, failed)) if told else None
-            untouched = replace(_untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
-            return self._with_front(draft, untouched)
+            as_came = replace(untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
+            return self._with_front(draft, as_came)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
             ticket = NOTHING_TO_LEARN if asked.newest_user in past.restored.turns else plain(asked, past).ticket
@@ -237,17 +237,17 @@ class Pipeline:
         front = None if preface is None else self.attempt("front", lambda: preface.treat(prompt, options))
         return front if isinstance(front, Prefaced) else Prefaced(Steadied(prompt))
 
-    def _with_front(self, draft: Draft, untouched: Forward) -> Forward:
+    def _with_front(self, draft: Draft, as_came: Forward) -> Forward:
         """A request in which nothing is placed, but its front may be kept steady."""
         edits = draft.front_edits
         body = self.attempt("place", lambda: self._place(draft.source, edits) if edits else None)
         if isinstance(body, Failed):
-            return untouched
+            return as_came
         body = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
         if body is None:
-            return _fronted(untouched, draft)
-        outcome: Outcome = "planned" if untouched.outcome == "passthrough" else untouched.outcome
-        return replace(_fronted(untouched, draft), body=body, outcome=outcome, touched=True)
+            return _fronted(as_came, draft)
+        outcome: Outcome = "planned" if as_came.outcome == "passthrough" else as_came.outcome
+        return replace(_fronted(as_came, draft), body=body, outcome=outcome, touched=True)
 
     def _marked(
         self, source: JsonText, body: bytes | None, call: Call, options: Options, stable: int | None
@@ -305,9 +305,9 @@ class Pipeline:
 
     def _last_resort(self, call: Call, options: Options, failed: Failed, restored: Restoration) -> Forward:
         """Plain text by other code than that which failed; the client's bytes only if nothing is to be placed."""
-        untouched = _untouched(call, options, failed)
+        as_came = untouched(call, options, failed)
         if not restored.texts and not may_carry_blocks(call, FIELD):
-            return untouched
+            return as_came
         number = restored.record.next_number
         body = self.attempt("fallback", lambda: self._plain_body(call, restored.texts, number))
         if isinstance(body, Failed):
@@ -324,7 +324,7 @@ class Pipeline:
             str(failed),
             cache=self._cache_state(),
         )
-        return replace(untouched, body=body, touched=True, plan_header=self._header(report))
+        return replace(as_came, body=body, touched=True, plan_header=self._header(report))
 
     def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
         return fallback.plain_body(self._reader.unfold(call), call.api.name, frozen, number)
@@ -334,12 +334,12 @@ class Pipeline:
     def _without_blocks(self, call: Call, options: Options) -> Forward:
         """Read only if there is a treatment, and no conversation id: there, what was sent before is known otherwise."""
         if self._treat is None or options.conversation is not None:
-            return _untouched(call, options)
+            return untouched(call, options)
         treat = self._treat
         treated = self.attempt("treat", lambda: self._treated(call, options, treat))
         if isinstance(treated, Failed):
-            return _untouched(call, options, treated)
-        return _untouched(call, options) if treated is None else treated
+            return untouched(call, options, treated)
+        return untouched(call, options) if treated is None else treated
 
     def _treated(self, call: Call, options: Options, treat: Treat) -> Forward | None:
         read = self._reader.prompt(call)
@@ -348,9 +348,9 @@ class Pipeline:
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         report = treatment.report
-        ticket = _learning(treatment)
+        ticket = learning(treatment)
         forward = replace(
-            _untouched(call, options), plan_header=treatment.plan_header, ticket=ticket, notes=treatment.notes
+            untouched(call, options), plan_header=treatment.plan_header, ticket=ticket, notes=treatment.notes
         )
         edits = treatment.edits if options.mode != "shadow" else ()
         more = self._trials.edits(read.prompt) if edits else ()
@@ -372,10 +372,6 @@ class Pipeline:
         )
 
 
-def _learning(treatment: Treatment) -> Ticket:
-    return Ticket(treated=treatment.learn, treated_plans=treatment.plans)
-
-
 def _stable(draft: Draft) -> int | None:
     """How many messages the client will send again as they are sent now: blocks only if the conversation is named."""
     messages = draft.asked.body.get("messages")
@@ -392,17 +388,3 @@ def _fronted(forward: Forward, draft: Draft) -> Forward:
     if steadied is None or steadied.learn is None:
         return forward
     return replace(forward, ticket=replace(forward.ticket, treated=steadied.learn), changes=steadied.changes)
-
-
-def _untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
-    outcome: Outcome = "passthrough" if failed is None else "fallback"
-    return Forward(
-        call.body,
-        outcome,
-        options.mode,
-        options.request_id,
-        call.received,
-        api=call.api.name,
-        explain=options.explain,
-        trial=options.trial,
-    )
