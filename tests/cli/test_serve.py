@@ -170,6 +170,24 @@ def test_sigterm_while_the_engine_starts_ends_with_status_0(tiny_model: Path) ->
             process.kill()
 
 
+STRUCK_WITHIN_EXEC = """
+import os, signal
+from prefixpilot.cli import main, serve
+
+def struck(settings):
+    exec("os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(1000): pass")
+
+serve._serve = struck
+raise SystemExit(main(["serve", "--engine", "http://127.0.0.1:9"]))
+"""
+
+
+def test_a_signal_within_an_import_ends_it_with_status_0(tmp_path: Path) -> None:
+    (tmp_path / "struck.py").write_text(STRUCK_WITHIN_EXEC)
+    done = subprocess.run([sys.executable, "-m", "struck"], cwd=tmp_path, timeout=BOUND_S, check=False)
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_before_a_running_engine_a_signal_ends_it_with_status_0(number: signal.Signals) -> None:
     with SimulatedEngine() as engine, serving("--engine", engine.base_url + "/v1") as it:

@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _signals_interrupt():
             _serve(loaded.settings)
-    except KeyboardInterrupt:
+    except (_SignalledError, KeyboardInterrupt):
         return 0
     except EngineError as error:
         print(f"prefixpilot serve: {error}", file=sys.stderr)
@@ -122,16 +122,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _SignalledError(BaseException):
+    """A signal asks for the end. No KeyboardInterrupt: CPython remembers one that goes through ``exec`` (as imports of
+    dataclasses do), and then ends by SIGINT although it was caught."""
+
+
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Within it the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones do not disturb the way out."""
+    """Within it the first SIGINT, SIGTERM or SIGHUP raises _SignalledError; later ones do not disturb the way out."""
     names = ("SIGINT", "SIGTERM", "SIGHUP")
     signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise _SignalledError
 
     before = {each: signal.signal(each, interrupt) for each in signals}
     try:
@@ -264,7 +269,7 @@ def _model_name(url: str, engine: EmbeddedEngine | None) -> str:
 
 
 def _watch(server: RunningProxy, engine: EmbeddedEngine | None) -> None:
-    """Wait for a signal (KeyboardInterrupt), or for either of the two to end on its own (EngineError)."""
+    """Wait for a signal (_SignalledError), or for either of the two to end on its own (EngineError)."""
     while True:
         time.sleep(POLL_S)
         if engine is not None and not engine.running:
