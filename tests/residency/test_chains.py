@@ -28,3 +28,8 @@ def test_a_chain_with_a_hole_is_none() -> None:
     assert chain(held, A) == (A,)
     assert chain(held, X) == ()
     assert chain(table(PagesStored((C,), B, (3,), 1)), C) == ()  # its parent was never told
+
+
+def test_a_circle_that_nonsense_has_made_ends() -> None:
+    held = table(PagesStored((A,), B, (1,), 1), PagesStored((B,), A, (2,), 1), PagesStored((X,), B, (3,), 1))
+    assert (chain(held, A), chain(held, X)) == ((), ())
