@@ -104,6 +104,8 @@ def test_the_default_of_several_templates(tmp_path: Path) -> None:
         ({"messages": [1]}, "chat"),
         ({"prompt": ["a", "b"]}, "completions"),
         ({"messages": MESSAGES}, "messages"),
+        ({"prompt": "\ud800"}, "completions"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "chat"),
     ],
 )
 def test_what_the_engine_may_write_otherwise_is_not_told(model: Path, body: Any, api: str) -> None:

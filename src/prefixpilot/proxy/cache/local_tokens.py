@@ -59,9 +59,10 @@ class LocalTokens:
         try:
             body = json.loads(asked.body)
             text = self._text(asked.api, body if isinstance(body, dict) else {})
+            prompt = self._encoded(text, special=asked.api == "completions")
         except (ValueError, RecursionError, TemplateError, TypeError):
             return Tokenized("refused")
-        return Tokenized("known", prompt=self._encoded(text, special=asked.api == "completions"))
+        return Tokenized("known", prompt=prompt)
 
     def _text(self, api: str, body: Mapping[str, Any]) -> str:
         """Raises InvalidRequestError for what it cannot render."""
