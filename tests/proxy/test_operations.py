@@ -399,22 +399,24 @@ class TestStats:
 
     def test_unknown_is_not_zero(self, proxy: RunningProxy) -> None:
         cache = self.stats(proxy.url)["cache"]
-        assert (cache["state"], cache["cached_tokens"], cache["hit_rate"]) == ("UNKNOWN", None, None)
+        assert (cache["answers_known"], cache["answers_unknown"]) == (0, 0)
+        assert (cache["cached_tokens"], cache["hit_rate"]) == (None, None)
         post_chat(proxy.url, chat([user("Q?")], BLOCKS, stream=True))
         cache = self.stats(proxy.url)["cache"]
-        assert (cache["state"], cache["answers_unknown"], cache["hit_rate"]) == ("UNKNOWN", 1, None)
+        assert (cache["answers_known"], cache["answers_unknown"], cache["hit_rate"]) == (0, 1, None)
 
     def test_measured_and_predicted_are_told_apart(self, proxy: RunningProxy) -> None:
         for _ in range(2):
             answer = post_chat(proxy.url, chat([user("Q?")], BLOCKS))
         used = answer.json()["usage"]
         cache = self.stats(proxy.url)["cache"]
-        assert cache["state"] == "EXACT"
+        assert (cache["answers_known"], cache["answers_unknown"]) == (2, 0)
         assert cache["cached_tokens"] == used["prompt_tokens_details"]["cached_tokens"]
         assert cache["hit_rate"] == round(cache["cached_tokens"] / cache["prompt_tokens"], 4)
         assert 0 < cache["predicted_cached_tokens"] != cache["cached_tokens"]
         post_chat(proxy.url, chat([user("Q?")], BLOCKS, stream=True))
-        assert self.stats(proxy.url)["cache"]["state"] == "DEGRADED"
+        cache = self.stats(proxy.url)["cache"]
+        assert (cache["answers_known"], cache["answers_unknown"]) == (2, 1)
 
     def test_ttft_is_seen_of_treated_and_of_untreated_requests(self, proxy: RunningProxy) -> None:
         for blocks in (BLOCKS, None):

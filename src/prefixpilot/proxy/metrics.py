@@ -19,8 +19,6 @@ except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
 Outcome = Literal["planned", "passthrough", "explained", "client_error", "engine_error", "fallback"]
-CacheState = Literal["EXACT", "DEGRADED", "UNKNOWN"]
-"""Whether the engine's counts are of all answers, of some, or of none (invariant 10)."""
 
 _OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 _TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -226,7 +224,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def stats(self) -> dict[str, Any]:
-        """The counts as JSON: requests, tokens, the measured hit rate and whether it is of all answers."""
+        """The counts as JSON: requests, tokens, the measured hit rate and of how many answers it is."""
         sums = self._sums()
         known, unknown = sums["cached_tokens_known"], sums["cached_tokens_unknown"]
         return {
@@ -237,7 +235,6 @@ class Metrics:
             "shadow_treated": self._by_label("prefixpilot_shadow_treated", "what"),
             "volatile_changes": self._by_label("prefixpilot_volatile_changes", "rule"),
             "cache": {
-                "state": cache_state(known, unknown),
                 "answers_known": known,
                 "answers_unknown": unknown,
                 "prompt_tokens": sums["prompt_tokens"] if known or unknown else None,
@@ -271,17 +268,6 @@ class Metrics:
 def _count_figures(counter: Counter, report: TreatmentReport) -> None:
     for what, count in (("moved", report.moved), ("replaced", report.replaced), ("restored", report.restored)):
         counter.labels(what).inc(count)
-
-
-def cache_state(known: int, unknown: int) -> CacheState:
-    """Of how many answers the engine's counts are known.
-
-    >>> cache_state(3, 0), cache_state(3, 1), cache_state(0, 4)
-    ('EXACT', 'DEGRADED', 'UNKNOWN')
-    """
-    if not known:
-        return "UNKNOWN"
-    return "DEGRADED" if unknown else "EXACT"
 
 
 def _ratio(part: int, whole: int) -> float | None:

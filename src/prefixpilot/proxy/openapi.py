@@ -86,15 +86,10 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             },
             "cache": {
                 "type": "object",
-                "required": ["state", "answers_known", "answers_unknown", "cached_tokens", "hit_rate"],
+                "required": ["answers_known", "answers_unknown", "cached_tokens", "hit_rate"],
                 "properties": {
-                    "state": {
-                        **_STATE,
-                        "description": "whether the engine said of all answers that were read how many tokens were "
-                        "cached, of some, or of none",
-                    },
-                    "answers_known": _COUNT,
-                    "answers_unknown": _COUNT,
+                    "answers_known": {**_COUNT, "description": "that told how many tokens were cached"},
+                    "answers_unknown": {**_COUNT, "description": "that did not"},
                     "prompt_tokens": _UNKNOWN_COUNT,
                     "cached_tokens": _UNKNOWN_COUNT,
                     "hit_rate": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
