@@ -20,7 +20,7 @@ class Client:
         self.wire = wire
         self._asked = False
         self._left = asyncio.Event()
-        scope = {"method": "GET", "path": "/x", "query_string": b"", "headers": [], "client": None}
+        scope: dict[str, Any] = {"method": "GET", "path": "/x", "query_string": b"", "headers": [], "client": None}
         self.exchange = Exchange(scope if wire is None else {**scope, WIRE: wire}, self._receive, self._send)
 
     async def _receive(self) -> Message:

@@ -1,4 +1,4 @@
-"""What uvicorn keeps from an app, and a transparent proxy needs: the target as sent, the reason phrase, the client's end.
+"""What uvicorn keeps from an app and a transparent proxy needs: target as sent, reason phrase, the client's end.
 
 And what it leaves open: a head that is too long is told so, and one that does not come to its end has a bound in time.
 """
