@@ -21,7 +21,9 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
 def test_json_holds_both_arms_and_mode_on_prefills_less(tiny_model: Path) -> None:
     run = demo("--model", str(tiny_model), "--threads", "1", "--json")
     assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
+    requests = len(json.loads(run.stdout)["arms"]["on"]["requests"])
+    told = [f"mode {mode}: {done} of {requests} requests" for mode in ("off", "on") for done in (1, requests)]
+    assert run.stderr == "".join(f"prefixpilot demo: {line}\n" for line in told), "it is no terminal"
     result = json.loads(run.stdout)
     off, on = result["arms"]["off"], result["arms"]["on"]
     assert len(off["requests"]) == len(on["requests"]) > 10

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from prefixpilot.proxy import ProxySettings
+from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.testing import (
     BreakOff,
@@ -30,7 +31,7 @@ from prefixpilot.testing import (
 from prefixpilot.testing.simulated_engine import WIRES
 from prefixpilot.testing.wires import error_event
 
-from .watched import ALL, CANARY, EACH, Ask, Got, LoopedApp, Watched, until, watched
+from .watched import ALL, CANARY, EACH, Ask, Got, Watched, until, watched
 
 SAYS = CANARY.encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -244,7 +245,7 @@ def test_an_engine_that_is_slow_is_waited_for(engine: SimulatedEngine, proxy: Wa
     proxy.check_over(before, len(ALL))
 
 
-class BrokenApp(LoopedApp):
+class BrokenApp(ProxyApp):
     """Fails where nothing is expected to."""
 
     async def _relay(self, *args: Any) -> None:

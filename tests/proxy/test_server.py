@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
 import socket
 import subprocess
@@ -38,6 +40,23 @@ def test_it_listens_on_loopback_and_ends(engine: SimulatedEngine) -> None:
     assert not is_running(proxy)
     with pytest.raises(ConnectionError):
         fetch(proxy.url, "GET", "/healthz")
+
+
+def test_it_says_what_is_missing_without_a_request_to_itself(
+    engine: SimulatedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "prefixpilot")
+    with serve_in_thread(ProxySettings(engine.base_url, port=0)) as proxy:
+        listed = json.loads(fetch(engine.base_url, "GET", "/v1/models").body)["data"][0]["id"]
+        assert (proxy.missing(), proxy.first_model()) == (None, listed)
+        assert "/readyz" not in caplog.text and "/v1/models" not in caplog.text
+    assert (proxy.missing(), proxy.first_model()) == ("the proxy does not answer", None)
+
+
+def test_what_is_missing_is_what_readyz_says() -> None:
+    with serve_in_thread(ProxySettings("http://127.0.0.1:1", port=0)) as proxy:
+        assert [proxy.missing()] == json.loads(fetch(proxy.url, "GET", "/readyz").body)["missing"] != [None]
+        assert proxy.first_model() is None
 
 
 def test_a_port_in_use_names_the_remedy(proxy: RunningProxy) -> None:

@@ -110,20 +110,10 @@ class Mark(NamedTuple):
     metrics: str
 
 
-class LoopedApp(ProxyApp):
-    """Tells its event loop."""
-
-    loop: asyncio.AbstractEventLoop | None = None
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.loop = asyncio.get_running_loop()
-        await super().__call__(scope, receive, send)
-
-
 class Watched:
     """See the module. Conversations are named after the request, so that none is shared by two tests."""
 
-    def __init__(self, proxy: RunningProxy, app: LoopedApp, ours: io.StringIO, others: io.StringIO) -> None:
+    def __init__(self, proxy: RunningProxy, app: ProxyApp, ours: io.StringIO, others: io.StringIO) -> None:
         self.proxy = proxy
         self.url = proxy.url
         self._app = app
@@ -246,7 +236,7 @@ def until(holds: Any, bound_s: float = BOUND_S) -> bool:
 
 
 @contextmanager
-def watched(settings: ProxySettings, make: type[LoopedApp] = LoopedApp) -> Iterator[Watched]:
+def watched(settings: ProxySettings, make: type[ProxyApp] = ProxyApp) -> Iterator[Watched]:
     """The log is JSON, on its most talkative level; what other libraries log from a warning on is kept apart."""
     ours, others = io.StringIO(), io.StringIO()
     package, root = logging.getLogger(PACKAGE), logging.getLogger()

@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with ExitStack() as bars:
-            result = run_demo(model=args.model, threads=args.threads, progress=_bars(bars))
+            shown = _bars(bars) if sys.stderr.isatty() else _lines()
+            result = run_demo(model=args.model, threads=args.threads, progress=shown)
     except EngineError as error:
         print(f"prefixpilot demo: {error}", file=sys.stderr)
         return 1
@@ -71,8 +72,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _lines() -> Progress:
+    """A line on stderr after the first and the last request of each mode."""
+
+    def advance(mode: str, done: int, total: int) -> None:
+        if done in (1, total):
+            print(f"prefixpilot demo: mode {mode}: {done} of {total} requests", file=sys.stderr, flush=True)
+
+    return advance
+
+
 def _bars(stack: ExitStack) -> Progress:
-    """A progress bar per mode on stderr, on a terminal only."""
+    """A progress bar per mode on stderr."""
     shown: dict[str, Callable[[int], object]] = {}
 
     def advance(mode: str, done: int, total: int) -> None:

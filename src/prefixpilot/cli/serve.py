@@ -16,11 +16,9 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from prefixpilot import ContextPilot, PilotConfig
 from prefixpilot.cli.ready import ready_text
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 POLL_S = 0.5
-PROBE_TIMEOUT_S = 5.0
 MAX_SNAPSHOT_BYTES = 1 << 30
 
 DESCRIPTION = """\
@@ -171,7 +168,7 @@ def _serve(serving: ServeSettings) -> None:
 
             stack.enter_context(exporting())
         server = stack.enter_context(serve_in_thread(settings, pilot=pilot))
-        _announce_when_ready(server.url, settings, engine)
+        _announce_when_ready(server, settings, engine)
         _watch(server, engine)
 
 
@@ -227,45 +224,20 @@ def _check_port_is_free(host: str, port: int) -> None:
         raise ConfigError("--port", f"{host}:{port} cannot be bound ({error.strerror})", remedy) from None
 
 
-def _get(base_url: str, path: str) -> tuple[int, bytes]:
-    """Status and body of a GET; status 0 if there is no answer."""
-    connection = HTTPConnection(urlsplit(base_url).netloc, timeout=PROBE_TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read()
-    except (OSError, HTTPException):
-        return 0, b""
-    finally:
-        connection.close()
-
-
-def _announce_when_ready(url: str, settings: ProxySettings, engine: EmbeddedEngine | None) -> None:
-    """Return once the proxy says that its engine answers. Says so if that takes time; a signal ends the wait."""
+def _announce_when_ready(server: RunningProxy, settings: ProxySettings, engine: EmbeddedEngine | None) -> None:
+    """Return once the engine answers. Says so if that takes time; a signal ends the wait."""
     told = False
-    while (ready := _get(url, "/readyz"))[0] != 200:
+    while (missing := server.missing()) is not None:
         if engine is not None and not engine.running:
             raise _engine_ended(engine)
         if not told:
-            reason = ready[1].decode("utf-8", "replace").strip()[:300]
-            print(
-                f"listening on {url}, waiting for the engine {settings.engine}: {reason}", file=sys.stderr, flush=True
-            )
+            waiting = f"listening on {server.url}, waiting for the engine {settings.engine}: {missing[:300]}"
+            print(waiting, file=sys.stderr, flush=True)
             told = True
         time.sleep(POLL_S)
     where = settings.engine if engine is None else f"embedded llama.cpp on {engine.base_url}"
-    print(ready_text(url, where, settings.mode, _model_name(url, engine)), flush=True)
-
-
-def _model_name(url: str, engine: EmbeddedEngine | None) -> str:
-    """A name that the engine answers to: the embedded one takes any; else the first of its ``/v1/models``."""
-    if engine is not None:
-        return engine.model.stem
-    try:
-        name = json.loads(_get(url, "/v1/models")[1])["data"][0]["id"]
-    except (ValueError, LookupError, TypeError):
-        return "MODEL"
-    return name if isinstance(name, str) else "MODEL"
+    model = server.first_model() or "MODEL" if engine is None else engine.model.stem
+    print(ready_text(server.url, where, settings.mode, model), flush=True)
 
 
 def _watch(server: RunningProxy, engine: EmbeddedEngine | None) -> None:

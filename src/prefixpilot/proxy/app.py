@@ -81,6 +81,9 @@ class ProxyApp:
         tracer_provider: of OpenTelemetry, where spans go if they are asked for; the global one if ``None``.
         clock: seconds, monotonic: rates of cache keys.
         steps: collaborators of :class:`Pipeline`, to put in the place of the ordinary ones.
+
+    Attributes:
+        loop: on which it serves; ``None`` outside of its lifespan.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class ProxyApp:
     ) -> None:
         pilot = pilot or ContextPilot(settings.pilot)
         self.settings = settings
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.metrics = Metrics()
         lock = RLock()
         self._planner: Planner = guarded(steps.pop("planner", pilot), lock)
@@ -139,7 +143,7 @@ class ProxyApp:
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
         kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots, self._cache
         held = Held(self._planner, *kept)
-        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self._probe)
+        own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self.missing)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
 
@@ -150,8 +154,22 @@ class ProxyApp:
         """Told by the server of what is refused before it is a request; the body of the answer."""
         return self._front.refuse_unread(refusal)
 
+    async def missing(self) -> str | None:
+        """What is wrong with the engine; ``None`` if nothing is. What it has for slots is learnt on the way.
+
+        For the loop of the app.
+        """
+        wrong = await self._upstream.probe()
+        await self._slots.look()
+        return wrong
+
+    async def first_model(self) -> str | None:
+        """The first of the models that the engine lists; ``None`` if it lists none. For the loop of the app."""
+        return await self._models.first()
+
     @asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
+        self.loop = asyncio.get_running_loop()
         await self._upstream.start()
         self._worker = ThreadPoolExecutor(1, "prefixpilot-large-requests")
         if self._cache is not None:
@@ -159,6 +177,7 @@ class ProxyApp:
         try:
             yield
         finally:
+            self.loop = None
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._models.cancel()
             self._slots.cancel()
@@ -178,12 +197,6 @@ class ProxyApp:
         return self.pipeline.attempt(step, action)
 
     # -- to the engine
-
-    async def _probe(self) -> str | None:
-        """What is wrong with the engine; ``None`` if nothing is. What it has for slots is learnt on the way."""
-        wrong = await self._upstream.probe()
-        await self._slots.look()
-        return wrong
 
     async def _proxy(self, exchange: Exchange) -> None:
         _check_request(exchange)

@@ -38,6 +38,15 @@ class EngineModels:
             self._next = monotonic() + EVERY_S
             self._task = asyncio.create_task(self._ask())
 
+    async def first(self) -> str | None:
+        """The first model of the list; ``None`` if there is none, or it cannot be read."""
+        try:
+            async with asyncio.timeout(self._bound_s):
+                name = json.loads(await self._list())["data"][0]["id"]
+        except (EngineError, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        return name if isinstance(name, str) else None
+
     def cancel(self) -> None:
         """Ask no more."""
         if self._task is not None:

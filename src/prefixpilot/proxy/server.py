@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
 from prefixpilot.pilot import ContextPilot
@@ -58,6 +60,27 @@ class RunningProxy:
                 raise EngineError(f"the proxy was not up within {START_TIMEOUT_S:g} s; its log says why")
             time.sleep(0.005)
         return self
+
+    def missing(self) -> str | None:
+        """What is missing for requests to be answered, as ``GET /readyz`` says; ``None``: nothing. Not a request."""
+        return self._asked(self.app.missing(), "the proxy does not answer")
+
+    def first_model(self) -> str | None:
+        """The first of the models that the engine lists; ``None`` if it lists none. Not a request to the proxy."""
+        return self._asked(self.app.first_model(), None)
+
+    def _asked(self, question: Coroutine[Any, Any, str | None], unanswered: str | None) -> str | None:
+        """The answer of the app on its own loop, within a bound."""
+        loop = self.app.loop
+        if loop is None or not self.running:
+            question.close()
+            return unanswered
+        answer = asyncio.run_coroutine_threadsafe(question, loop)
+        try:
+            return answer.result(2 * self.app.settings.ready_timeout + STOP_SLACK_S)
+        except (TimeoutError, CancelledError):
+            answer.cancel()
+            return unanswered
 
     def stop(self) -> None:
         """Drain and end. Requests in flight get ``drain_timeout`` seconds; a second stop does nothing."""

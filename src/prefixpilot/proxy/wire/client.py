@@ -1,4 +1,4 @@
-"""What uvicorn keeps from an app, and a transparent proxy needs: the request target as sent, and the reason phrase.
+"""What uvicorn keeps from an app and a transparent proxy needs: target as sent, reason phrase, the client's end.
 
 And what it leaves open: a head that is too long is told so, and one that does not come to its end has a bound in time.
 """
@@ -60,6 +60,7 @@ class ClientWire(h11.Connection):
         max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
         too_long: the client sent a head longer than the bound.
         refused: our answer to what was no HTTP; ``None`` if there is none.
+        gone: the client has closed its connection.
     """
 
     target: bytes = b""
@@ -69,6 +70,27 @@ class ClientWire(h11.Connection):
     max_head: int | None = None
     too_long: bool = False
     refused: Refusal | None = None
+    gone: bool = False
+
+    def __init__(self, our_role: type[h11.SERVER], **bounds: int) -> None:
+        super().__init__(our_role, **bounds)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def lost(self) -> None:
+        """The client has gone: cancel the tasks that are bound to it."""
+        self.gone = True
+        while self._tasks:
+            self._tasks.pop().cancel()
+
+    def bind(self, task: asyncio.Task[Any]) -> None:
+        """Cancel that task when the client goes."""
+        self._tasks.add(task)
+
+    def unbind(self, task: asyncio.Task[Any]) -> bool:
+        """Cancel it no more. Whether it was not: ``False`` if the client has gone."""
+        bound = task in self._tasks
+        self._tasks.discard(task)
+        return bound
 
     def next_event(self) -> Any:
         """As h11, and note the target."""
@@ -145,9 +167,10 @@ class ClientProtocol(H11Protocol):
             self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvicorn."""
+        """As uvicorn; and end what is done for the client."""
         self._stop_timer()
         super().connection_lost(exc)
+        self._wire.lost()
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -119,6 +119,23 @@ class Exchange:
 
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work``; if the client goes away first, cancel it and raise ClientGoneError."""
+        if self._wire is None:
+            return await self._while_received(work)
+        if self._wire.gone:
+            work.close()
+            raise ClientGoneError
+        task = asyncio.current_task()
+        assert task is not None, "an app runs in a task"
+        before = task.cancelling()
+        self._wire.bind(task)
+        try:
+            return await work
+        finally:
+            if not self._wire.unbind(task) and task.uncancel() <= before:
+                raise ClientGoneError from None
+
+    async def _while_received(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same under any server, with a second task: what comes after the body is that the client has gone."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self._gone())
         try:
