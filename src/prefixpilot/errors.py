@@ -10,7 +10,8 @@
     │   └── EventError                     a batch of an engine's cache events
     ├── InvariantError (AssertionError)    a structure of ours is broken: a bug
     ├── MissingExtraError (ImportError)    an optional dependency is not installed: names the install line
-    └── EngineError (RuntimeError)         an engine that we start or call did not do its part
+    ├── EngineError (RuntimeError)         an engine that we start or call did not do its part
+    └── RetrieverError (RuntimeError)      an index or a search server failed: names what and the remedy
 """
 
 from __future__ import annotations
@@ -67,3 +68,7 @@ class MissingExtraError(PrefixPilotError, ImportError):
 
 class EngineError(PrefixPilotError, RuntimeError):
     """An engine that we start or call did not do its part."""
+
+
+class RetrieverError(PrefixPilotError, RuntimeError):
+    """An index of a retriever, or the server behind it, failed; the message names it and the remedy."""
