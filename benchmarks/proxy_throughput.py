@@ -1,7 +1,7 @@
 """What the proxy costs: requests a second, CPU time, and added latency, before an engine that answers at once.
 
     python -m benchmarks.proxy_throughput [--documents 15] [--bytes 4000] [--concurrency 8] [--seconds 5] [--rate 50]
-        [--rounds 3] [--peer-python PYTHON]
+        [--rounds 3] [--awake] [--peer-python PYTHON]
 
 Engine, proxy and clients are processes of their own on loopback. The proxy has the first core, all else the others.
 The clients are one thread with a connection each (:mod:`benchmarks.senders`), and each sends the next request when the
@@ -17,7 +17,9 @@ answer is there. All documents are drawn from 400, and every request asks anothe
 
 Added latency is a percentile through the proxy less that of the engine, one client that sends ``--rate`` requests a
 second: a time counts from when its request was due. CPU time is that of the proxy's process by the kernel's scheduler
-(Linux): it says more than requests a second where others use the machine too.
+(Linux): it says more than requests a second where others use the machine too. A core that sleeps between two requests
+is slow in the first milliseconds of the next; ``--awake`` keeps all cores from it by processes that run only where
+nobody else wants to.
 """
 
 from __future__ import annotations
@@ -174,6 +176,17 @@ def on_cores(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextmanager
+def awake(core: int) -> Iterator[None]:
+    """A process that runs on this core whenever nothing else does."""
+    spin = f"import os; os.sched_setaffinity(0, {{{core}}}); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    with subprocess.Popen([sys.executable, "-c", f"{spin}\nwhile True: pass"]) as child:
+        try:
+            yield
+        finally:
+            child.terminate()
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
@@ -207,6 +220,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=3, help="all targets by turns; the quietest round of each counts")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second where latency is measured")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping (Linux)")
     parser.add_argument("--peer-python", help="an interpreter that has contextpilot, whose proxy is measured too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine-port", type=int, help=argparse.SUPPRESS)
@@ -220,6 +234,9 @@ def main() -> int:
     workload = {k: v for k, v in vars(args).items() if k not in ("engine_port", "peer_python")}
     result: dict[str, Any] = {"workload": workload}
     with ExitStack() as stack:
+        if args.awake:
+            for core in cores:
+                stack.enter_context(awake(core))
         stack.enter_context(on_cores(others))
         engine = free_port()
         command = [sys.executable, "-m", "benchmarks.proxy_throughput", "--engine-port", str(engine)]
