@@ -50,7 +50,7 @@ ANSWER = json.dumps(
     }
 ).encode()
 RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
 CONVERSATION = b"X-PrefixPilot-Conversation: " + NUMBER + b"\r\n"
 PEER = ("-m", "contextpilot.server.http_server", "--host", "127.0.0.1", "--stateless", "--log-level", "error")
 
