@@ -61,6 +61,15 @@ def ranked(blocks: Sequence[ContextBlock], positions: Positions, scores: Scores,
     return Retrieved(tuple([blocks[int(positions[i])] for i in best]), tuple([float(scores[i]) for i in best]))
 
 
+def distinct(found: Iterable[tuple[ContextBlock, float]], k: int) -> Retrieved:
+    """The first ``k`` of what was found, in its order; of blocks that would stand in a prompt alike, the first."""
+    firsts: dict[BlockId, tuple[ContextBlock, float]] = {}
+    for block, score in found:
+        firsts.setdefault(block_identity(block), (block, score))
+    kept = list(firsts.values())[:k]
+    return Retrieved(tuple([block for block, _ in kept]), tuple([score for _, score in kept]))
+
+
 def at_least_kth(scores: Scores, k: int) -> Positions:
     """Positions of all scores that are as high as the ``k``-th highest, in ascending order. O(n)."""
     if k >= len(scores):

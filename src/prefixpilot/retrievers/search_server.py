@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixpilot.blocks import block_identity
-from prefixpilot.core import BlockId, ContextBlock
+from prefixpilot.core import ContextBlock
 from prefixpilot.errors import ConfigError, RetrieverError
 from prefixpilot.retrievers.base import BatchRetriever, Retrieved, check_query
-from prefixpilot.retrievers.corpus import corpus_of, with_bar
+from prefixpilot.retrievers.corpus import corpus_of, distinct, with_bar
 
 SearchBody = Callable[[str, int], Mapping[str, Any]]
 """From a query and ``k`` to the body of a search: ``query``, ``knn``, ``retriever``, filters, whatever the server
@@ -259,7 +259,4 @@ def _ranked(hits: Sequence[tuple[ContextBlock, float | None]]) -> Retrieved:
         scored = sorted(
             ((block, float(score or 0)) for block, score in hits), key=lambda hit: (-hit[1], str(hit[0].id))
         )
-    distinct: dict[BlockId, tuple[ContextBlock, float]] = {}
-    for block, score in scored:
-        distinct.setdefault(block_identity(block), (block, score))
-    return Retrieved(tuple([block for block, _ in distinct.values()]), tuple([score for _, score in distinct.values()]))
+    return distinct(scored, len(scored))
