@@ -85,7 +85,7 @@ class Mem0Store(BatchRetriever):
     ) -> None:
         """
         Args:
-            memory: ``mem0.Memory``, ``MemoryClient``, their asynchronous forms, or :class:`Mem0Server`; of ``mem0ai`` 2.
+            memory: ``mem0.Memory``, ``MemoryClient``, their asynchronous forms, or :class:`Mem0Server` (``mem0ai`` 2).
                 The caller's to configure and to close.
             user_id, agent_id, run_id: whose memories these are; at least one. What was added under all those that
                 are given is found.
@@ -144,7 +144,7 @@ class Mem0Store(BatchRetriever):
                 raise _failed(error) from error
 
     def retrieve_batch(self, queries: Sequence[str], k: int) -> list[Retrieved]:
-        """See :meth:`prefixpilot.retrievers.BatchRetriever.retrieve_batch`; one search a query. Blank ones find none."""
+        """See :meth:`prefixpilot.retrievers.BatchRetriever.retrieve_batch`; a search each. Blank ones find none."""
         check_query(queries, k)
         self._synchronous()
         try:
