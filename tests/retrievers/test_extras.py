@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_no_bar_where_stderr_is_no_terminal() -> None:
 
 def test_a_bar_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
     try:
         subprocess.run([sys.executable, "-c", INDEXING], stderr=theirs, timeout=60, check=True)
         os.set_blocking(ours, False)
