@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from tests.retrievers.listening import Quiet, listening
 
 os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
 os.environ["MEM0_DIR"] = os.environ.get("MEM0_DIR", str(Path(__file__).parents[2] / ".cache" / "mem0"))
@@ -33,11 +33,12 @@ def embedding(text: str) -> list[float]:
     return row
 
 
-def listening(answer: Any) -> Iterator[str]:
+@contextmanager
+def answering(answer: Any) -> Iterator[str]:
     """A server on the loopback that gives ``answer(path, body)`` as JSON; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Handler(Quiet):
+        def do_POST(self) -> None:  # noqa: N802
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             data = json.dumps(answer(self.path, body)).encode()
             self.send_response(200)
@@ -46,16 +47,8 @@ def listening(answer: Any) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with listening(Handler) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +58,8 @@ def embeddings() -> Iterator[str]:
         rows = [{"object": "embedding", "index": i, "embedding": embedding(text)} for i, text in enumerate(given)]
         return {"object": "list", "data": rows, "model": "words", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
 
-    yield from listening(answer)
+    with answering(answer) as url:
+        yield url
 
 
 def config(embeddings: str, folder: Path) -> dict[str, Any]:
@@ -117,7 +111,7 @@ def test_behind_the_paths_of_its_server(embeddings: str, tmp_path: Path) -> None
     def answer(path: str, body: dict[str, Any]) -> Any:
         return memory.add(**body) if path == "/memories" else memory.search(**body)
 
-    for url in listening(answer):
+    with answering(answer) as url:
         store = Mem0Store(Mem0Server(url), user_id="ann")
         store.add(["Ann likes green tea.", "Ann lives in Oslo."])
         assert texts(store.retrieve("Where lives Ann?", 1)) == ["Ann lives in Oslo."]

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.retrievers.listening import Quiet, listening
 
 ELASTIC_JSON = re.compile(r"application/vnd\.elasticsearch\+(?:json|x-ndjson); ?compatible-with=(\d+)")
 
@@ -142,7 +142,7 @@ def error(status: int, kind: str, reason: str) -> tuple[int, dict[str, Any]]:
 def serve(stub: SearchStub) -> Iterator[SearchStub]:
     """The stub on a port of the loopback, while the block runs; its address is in ``url``."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def respond(self) -> None:
@@ -165,16 +165,5 @@ def serve(stub: SearchStub) -> Iterator[SearchStub]:
 
         do_GET = do_HEAD = do_PUT = do_POST = respond  # noqa: N815
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    stub.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with listening(Handler) as stub.url:
         yield stub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

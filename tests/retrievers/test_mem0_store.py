@@ -8,11 +8,10 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
+from tests.retrievers.listening import Quiet, listening
 
 from prefixpilot import ContextBlock
 from prefixpilot.errors import ConfigError, InvalidRequestError, MissingExtraError, RetrieverError
@@ -163,8 +162,8 @@ def test_without_the_extra() -> None:
 def mem0_server(memory: Memory, key: str | None = None) -> Iterator[str]:
     """The two paths of Mem0's open-source REST server that we use, before ``memory``."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Handler(Quiet):
+        def do_POST(self) -> None:  # noqa: N802
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, answer = 200, None
             if key is not None and self.headers["X-API-Key"] != key:
@@ -182,18 +181,8 @@ def mem0_server(memory: Memory, key: str | None = None) -> Iterator[str]:
                 json.dumps(answer).encode() if self.path != "/search" or status != 200 else _search(answer)
             )
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with listening(Handler) as url:
+        yield url
 
 
 def _search(answer: object) -> bytes:
