@@ -1,7 +1,7 @@
 """Who asks in the benchmarks of the proxy: one thread, some connections, whole requests made beforehand.
 
-One process for all connections: eight processes on one core cost the proxy's caches more than the proxy's own work does
-(`docs/decisions/0033`).
+One process for all connections: with eight processes on the core that is left, the proxy's own CPU time a request was
+higher, too (`docs/decisions/0033`).
 """
 
 from __future__ import annotations
