@@ -50,7 +50,7 @@ class _Batch:
     places: dict[tuple[bytes, int], int] = field(default_factory=dict)
 
     def add(self, change: Save | Erase) -> None:
-        """Behind all others. A turn is saved as it is when it is written: one that waits already only was used later."""
+        """Behind all others. A turn is saved as it is when it is written, so one that waits already waits once."""
         if isinstance(change, Erase):
             self.places.clear()
         else:
