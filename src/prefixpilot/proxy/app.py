@@ -122,6 +122,7 @@ class ProxyApp:
             self._plans,
             windows=self._windows,
             preface=self._preface if self._preface.on else None,
+            times=None if self._ordinary is None else self._ordinary.times,
             cache_state=self._known,
             **steps,
         )

@@ -130,6 +130,10 @@ class Draft:
         """The edits that keep the front steady, of the client's body."""
         return () if self.front is None else self.front.edits
 
+    def ended(self, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+        """Edits of the client's body, and the exact times behind user messages."""
+        return tuple(edits) if self.front is None else self.front.steadied.ended(edits)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
