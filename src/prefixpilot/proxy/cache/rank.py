@@ -10,7 +10,6 @@ from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesSt
 from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
 from prefixpilot.request_ids import spellings
-from prefixpilot.residency.chains import chain
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
 from prefixpilot.residency.page_records import PrefixMatch
 from prefixpilot.residency.pages import PageTable
@@ -159,7 +158,7 @@ class RankView:
             return None
         wanted = watch.prompt_tokens // size
         since = (stored.last for stored in self._recent if stored.sequence > sent_at)
-        chains = {pages for last in since if len(pages := chain(self.table, last)) == wanted}
+        chains = {pages for last in since if len(pages := self.table.chain(last)) == wanted}
         return Chain(self, chains.pop(), True) if len(chains) == 1 else None
 
 
