@@ -24,8 +24,9 @@ from prefixpilot.residency.page_records import (
 class PageTable:
     """The pages of one data-parallel rank by name, and by parent and content, so that a prompt finds them.
 
-    A page's name stands for all that is before it too, so pages form a forest (:mod:`~prefixpilot.residency.page_forest`).
-    What is removed stays for a while as a *tombstone*, so that a question can be asked as of an earlier batch.
+    A page's name stands for all that is before it too, so pages form a forest, which is
+    :class:`~prefixpilot.residency.page_forest.PageForest`. What is removed stays for a while as a *tombstone*, so that
+    a question can be asked as of an earlier batch.
 
     Cost of a page stored or removed: O(1). Memory: O(pages held + tombstones). Not thread-safe: one owner.
 
@@ -159,9 +160,13 @@ class PageTable:
         self._forget_all()
         self._horizon = self.sequence
 
-    def restart(self) -> None:
-        """The engine has started anew: nothing is held, its batches count from 0, its pages may have another size."""
-        self.sequence = self._horizon = -1
+    def restart(self, number: int = -1) -> None:
+        """The engine has started anew: nothing is held, and its pages may have another size.
+
+        Args:
+            number: its first batch has the next one; others may be missing before that.
+        """
+        self.sequence = self._horizon = number
         self.page_size = None
         self._forget_all()
 
@@ -192,7 +197,7 @@ class PageTable:
         if event.group != self._group:
             self.counts.other_groups += len(names)
             return
-        if self.page_size is None and event.medium == GPU:
+        if event.medium == GPU and (self.page_size is None or not len(self._forest)):
             self.page_size = size
         if size != self.page_size:
             self.counts.other_sizes += len(names)

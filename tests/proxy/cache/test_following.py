@@ -44,6 +44,25 @@ def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted()
         assert stats["predictions"]["events"]["reported_tokens"] > 0
 
 
+def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_else() -> None:
+    """Each request goes out before the events of the one before have come; the answer does not wait for its own."""
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        setup.ask(WORKLOAD[-1])
+        assert setup.publisher is not None
+        setup.publisher.late_s = 0.05
+        for number, blocks in enumerate(WORKLOAD[:80]):
+            body = chat([SYSTEM, user(f"Question {number}: which of them?")], list(blocks))
+            assert post_chat(setup.url, body).status == 200
+        waited_for = setup.stats()["waiting"]
+        stats = setup.settled(81)
+        assert stats["predictions"]["events"]["compared"] == 80
+        assert share(stats, "events") == 1.0
+        assert stats["predictions"]["events"]["behind"] > 0
+        assert "picture-wrong" not in stats["causes"]
+        assert waited_for > 0
+
+
 def test_without_events_the_own_model_predicts_most() -> None:
     with followed(POOL, events="off", token_ids="engine", page_size=PAGE, cache_tokens=POOL * PAGE) as setup:
         for blocks in WORKLOAD:

@@ -110,37 +110,12 @@ def test_a_prediction_is_as_of_when_the_request_went_out() -> None:
     desk = Desk()
     desk.batch(stored(TOKENS[:8]))
     early = desk.sent(TOKENS, known=False)
-    early.known_by = early.marks
     desk.batch(removed(TOKENS, 1), stored([*TOKENS[:4], 1, 2, 3, 4], 1))
     early.prompt = EnginePrompt(array("I", TOKENS))
     prediction = desk.view.predict(early)
     assert prediction is not None and prediction.tokens == 8
     assert desk.predicted(TOKENS) == 4
     assert desk.predicted([*TOKENS[:4], 1, 2, 3, 4, 9]) == 8
-
-
-def test_what_was_on_its_way_counts_but_its_own_pages_do_not() -> None:
-    desk = Desk()
-    desk.batch(stored(TOKENS[:4]))
-    watch = desk.sent(TOKENS, known=False)
-    desk.batch(stored(TOKENS[:8], 1))  # of the request before, a little late
-    desk.batch(stored(TOKENS, 2))  # its own
-    watch.known_by = desk.view.marks
-    desk.batch(removed(TOKENS, 1))
-    watch.prompt = EnginePrompt(array("I", TOKENS))
-    prediction = desk.view.predict(watch)
-    assert prediction is not None and prediction.tokens == 8
-
-
-def test_a_prompt_that_was_held_whole_before_stays_so() -> None:
-    desk = Desk()
-    desk.batch(stored(TOKENS))
-    watch = desk.sent(TOKENS, known=False)
-    desk.batch(stored([1, 2, 3, 4]))
-    watch.known_by = desk.view.marks
-    watch.prompt = EnginePrompt(array("I", TOKENS))
-    prediction = desk.view.predict(watch)
-    assert prediction is not None and prediction.tokens == 12
 
 
 def test_the_last_token_is_always_computed() -> None:

@@ -8,11 +8,12 @@ Nothing here delays a request, and no error of ours reaches one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -21,6 +22,7 @@ from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.holding import HOLD_S, Held
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
@@ -33,8 +35,6 @@ from prefixpilot.proxy.steps import Attempt
 from prefixpilot.residency.attribution import Cause
 
 MAX_FINDINGS: Final = 1000
-GRACE_S: Final = 0.01
-"""Events that the engine published before a request went out have come when so much time has passed."""
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ class CacheTracker:
         self._max = max_requests
         self._attempt = attempt
         self._open = 0
+        self._numbers = itertools.count()
+        self._held = Held(view, self._compare)
         self._lock = Lock()
         self._findings: OrderedDict[str, Finding] = OrderedDict()
         self._routes = Routes()
@@ -81,6 +83,7 @@ class CacheTracker:
         self._causes: Counter[str] = Counter()
         self._source: EventSource | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._listening: asyncio.Task[None] | None = None
 
     @property
@@ -92,6 +95,7 @@ class CacheTracker:
 
     def start(self) -> None:
         """Open the thread, and listen as soon as it is known where. On the loop."""
+        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "prefixpilot-cache")
         if self._publishers is not None:
             self._listening = asyncio.create_task(self._listen(self._publishers))
@@ -111,9 +115,9 @@ class CacheTracker:
             self._listening.cancel()
         if self._tokens is not None:
             self._tokens.close()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=False, cancel_futures=True)
         if self._source is not None:
             source = self._source
             await asyncio.to_thread(self._attempt, "cache", source.stop)
@@ -126,6 +130,9 @@ class CacheTracker:
         changed = self._attempt("cache_events", lambda: self._view.apply(batch))
         if isinstance(changed, int):
             self._figures.shortened.inc(changed)
+        came = self._view.came()
+        if came:
+            self._later(lambda: self._held.resume(came))
 
     def on_status(self, status: SourceStatus) -> None:
         """See there."""
@@ -152,15 +159,12 @@ class CacheTracker:
         body = None if not forward.touched and is_encoded(call) else forward.body
         route = Route(call.tenant, call.api.name, "")
         watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
-        asyncio.get_running_loop().call_later(GRACE_S, self._mark, watch)
+        watch.sent, watch.alone = next(self._numbers), self._open == 1
         if self._tokens is None or body is None:
             self._later(lambda: self._read(watch, Tokenized("refused")))
         else:
             self._tokens.ask(Asked(call.api.name, body, call.headers), lambda got: self._told(watch, got))
         return watch
-
-    def _mark(self, watch: Watch) -> None:
-        watch.known_by = self._view.marks
 
     def _told(self, watch: Watch, tokenized: Tokenized) -> None:
         self._figures.token_ids.labels(tokenized.got).inc()
@@ -169,14 +173,19 @@ class CacheTracker:
     def answered(self, watch: Watch, account: Account) -> None:
         """Its answer has ended, or there was none. O(1)."""
         self._open -= 1
+        watch.ended, watch.marks_then = next(self._numbers), self._view.marks
+        watch.alone = watch.alone and watch.ended == watch.sent + 1
         if account.usage is not None:
             watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
         began = account.first_content is not None
         self._later(lambda: self._end(watch, began=began))
 
     def _later(self, action: Callable[[], None]) -> None:
-        if self._thread is not None:
-            self._thread.submit(self._attempt, "cache", action)
+        """Do it on the thread, if there still is one. From any thread."""
+        thread = self._thread
+        if thread is not None:
+            with suppress(RuntimeError):  # it was shut down in this moment
+                thread.submit(self._attempt, "cache", action)
 
     def evicted(self, request_ids: Iterable[str]) -> None:
         """The engine, or a client, says that the prefixes of these are gone."""
@@ -209,9 +218,15 @@ class CacheTracker:
             self._settle(watch)
 
     def _settle(self, watch: Watch) -> None:
-        """Its tokens and its answer are there, or will not come."""
-        if not watch.began:
-            return
+        """Its tokens and its answer are there, or will not come. Its own events may come later still."""
+        if watch.began and self._held.add(watch) and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._loop.call_later, HOLD_S, self._give_up, watch)
+
+    def _give_up(self, watch: Watch) -> None:
+        self._later(lambda: self._held.give_up(watch))
+
+    def _compare(self, watch: Watch) -> None:
         finding = self._view.settle(watch)
         with self._lock:
             self._count(watch, finding)
@@ -224,11 +239,13 @@ class CacheTracker:
         prediction, reported = watch.prediction, watch.cached_tokens
         if finding.verdict is not None and prediction is not None and reported is not None:
             basis = prediction.basis
+            predicted = finding.predicted or 0
             self._figures.compared.labels(basis, finding.verdict).inc()
-            self._figures.predicted.labels(basis).inc(prediction.tokens)
+            self._figures.predicted.labels(basis).inc(predicted)
             self._figures.reported.labels(basis).inc(reported)
+            self._figures.behind.inc(finding.behind)
             for figures in (route, self._by_basis.setdefault(basis, RouteFigures())):
-                figures.add_comparison(prediction.tokens, reported, finding.verdict)
+                figures.add_comparison(predicted, reported, finding.verdict, behind=finding.behind)
         if finding.cause is not None and watch.treated:
             cause = finding.cause.value
             self._figures.causes.labels(cause).inc()
@@ -264,5 +281,5 @@ class CacheTracker:
             predictions = {basis: figures.comparison() for basis, figures in sorted(self._by_basis.items())}
             causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
         sizes = self._view.sizes()._asdict()
-        shown = {"predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
+        shown = {"waiting": len(self._held), "predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
         return {"state": self.state, "followed": True, **sizes, **shown}
