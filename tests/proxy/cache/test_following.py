@@ -56,7 +56,7 @@ def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_e
             assert post_chat(setup.url, body).status == 200
         waited_for = setup.stats()["waiting"]
         stats = setup.settled(81)
-        assert stats["predictions"]["events"]["compared"] == 80
+        assert stats["predictions"]["events"]["compared"] >= 80
         assert share(stats, "events") == 1.0
         assert stats["predictions"]["events"]["behind"] > 0
         assert "picture-wrong" not in stats["causes"]
