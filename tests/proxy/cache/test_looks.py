@@ -133,7 +133,7 @@ def test_of_requests_at_once_any_moment_that_fits_is_taken() -> None:
     """Another one stores the head while this one waits for its turn."""
     line = Line()
     line.desk.batch(stored(TOKENS))
-    other, watch = line.sent(HEAD + [9]), line.sent(SECOND)
+    other, watch = line.sent([*HEAD, 9]), line.sent(SECOND)
     line.desk.batch(stored(HEAD))
     line.desk.batch(stored(SECOND, 2))
     line.ended(other, 0)

@@ -78,8 +78,8 @@ class Looks:
             return None
         moments = (self._before(run, watch, view) for run in _first_of_each(runs))
         tokens = next(moments)
-        if not watch.alone and watch.cached_tokens in moments:
-            tokens = watch.cached_tokens
+        if not watch.alone:
+            tokens = next((other for other in moments if other == watch.cached_tokens), tokens)
         self._told[rank].append(_Told(watch.ended, runs[-1].sequence))
         return Look(rank, tokens, told=True, missing=False)
 

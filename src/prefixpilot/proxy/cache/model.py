@@ -11,12 +11,16 @@ from prefixpilot.residency.estimated import EstimatedCache, token_segments
 class OwnModel:
     """Predicts, and is corrected by each report. Not thread-safe.
 
+    Attributes:
+        dimensions: page size and capacity, as given.
+
     Args:
         page_size: tokens in a page.
         capacity_tokens: of the engine's cache; ``None``: learnt.
     """
 
     def __init__(self, page_size: int, capacity_tokens: int | None) -> None:
+        self.dimensions = (page_size, capacity_tokens)
         self._page_size = page_size
         self._cache = EstimatedCache(page_size, capacity_tokens)
 

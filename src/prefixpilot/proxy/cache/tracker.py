@@ -25,6 +25,7 @@ from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.holding import HOLD_S, Held
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
+from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.view import CacheView, Finding
 from prefixpilot.proxy.cache.watch import Watch, facts_of
@@ -47,6 +48,14 @@ class SourceMaker(Protocol):
         ...
 
 
+class Sizes(Protocol):
+    """Asks for the size of the cache: :class:`~prefixpilot.proxy.cache.sizes.SizeAsker`. For one event loop."""
+
+    def start(self, tell: Callable[[CacheSize, bool], None]) -> None: ...
+    def ask_now(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class CacheTracker:
     """Owns the threads; one event loop calls it, and the source of events. See the module.
 
@@ -56,6 +65,8 @@ class CacheTracker:
         publishers: where events come from; ``None`` for none.
         max_requests: followed at once.
         attempt: our errors end here.
+        sizes: asks the engine how large its cache is.
+        sized: takes the answers, and whether the engine has started anew since the one before; on the thread.
     """
 
     def __init__(
@@ -66,8 +77,12 @@ class CacheTracker:
         publishers: SourceMaker | None,
         max_requests: int,
         attempt: Attempt,
+        sizes: Sizes,
+        sized: Callable[[CacheSize, bool], None],
     ) -> None:
         self._view = view
+        self._sizes = sizes
+        self._sized = sized
         self._figures = figures
         self._tokens = tokens
         self._publishers = publishers
@@ -97,6 +112,7 @@ class CacheTracker:
         """Open the thread, and listen as soon as it is known where. On the loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "prefixpilot-cache")
+        self._sizes.start(lambda size, anew: self._later(lambda: self._sized(size, anew)))
         if self._publishers is not None:
             self._listening = asyncio.create_task(self._listen(self._publishers))
 
@@ -111,6 +127,7 @@ class CacheTracker:
 
     async def close(self) -> None:
         """Follow nothing any more. Waits for the source of events, within its own bound."""
+        self._sizes.close()
         if self._listening is not None:
             self._listening.cancel()
         if self._tokens is not None:
@@ -137,6 +154,7 @@ class CacheTracker:
     def on_status(self, status: SourceStatus) -> None:
         """See there."""
         self._attempt("cache_events", lambda: self._view.note(status))
+        self._on_loop(self._sizes.ask_now)
 
     # -- on the event loop
 
@@ -219,9 +237,15 @@ class CacheTracker:
 
     def _settle(self, watch: Watch) -> None:
         """Its tokens and its answer are there, or will not come. Its own events may come later still."""
-        if watch.began and self._held.add(watch) and self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._loop.call_later, HOLD_S, self._give_up, watch)
+        loop = self._loop
+        if watch.began and self._held.add(watch) and loop is not None:
+            self._on_loop(lambda: loop.call_later(HOLD_S, self._give_up, watch))
+
+    def _on_loop(self, action: Callable[[], object]) -> None:
+        """Do it on the loop, if that still runs. From any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(action)
 
     def _give_up(self, watch: Watch) -> None:
         self._later(lambda: self._held.give_up(watch))
@@ -281,5 +305,11 @@ class CacheTracker:
             predictions = {basis: figures.comparison() for basis, figures in sorted(self._by_basis.items())}
             causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
         sizes = self._view.sizes()._asdict()
-        shown = {"waiting": len(self._held), "predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
+        shown = {
+            "waiting": len(self._held),
+            "predictions": predictions,
+            "causes": causes,
+            "sources": sources,
+            "routes": routes,
+        }
         return {"state": self.state, "followed": True, **sizes, **shown}

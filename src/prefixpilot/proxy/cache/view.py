@@ -47,6 +47,14 @@ class Index(Protocol):
         """The prefixes of these requests are gone."""
         ...
 
+    def evict_all(self) -> object:
+        """Nothing is cached."""
+        ...
+
+    def resize(self, cache_tokens: int | None) -> object:
+        """No more than so many tokens are cached; ``None``: it is told what is gone."""
+        ...
+
 
 class Finding(NamedTuple):
     """What came of one request.
@@ -82,12 +90,14 @@ class Sizes(NamedTuple):
     """How much is held.
 
     Attributes:
-        page_size: tokens; ``None`` as long as no engine has told.
+        page_size: tokens, as events tell, or of our own model; ``None`` as long as it is not known.
+        capacity_tokens: of our own model, given, told or learnt; ``None`` as long as it is not known.
         pages: that the engine is known to hold.
         contexts: whose pages are known.
     """
 
     page_size: int | None
+    capacity_tokens: int | None
     pages: int
     contexts: int
 
@@ -105,17 +115,27 @@ class CacheView:
 
     Args:
         index: is told what is no longer cached.
-        model: our own model of the cache, for as long as there are no events; ``None`` where no tokens are known.
+        model: our own model of the cache, for as long as there are no events; ``None`` where there is none (yet).
+        models: whether there may be one, once the engine has told its size; tokens of prompts must be known.
         knowledge: what may be believed.
         max_contexts: whose pages are known, for each rank.
     """
 
     def __init__(
-        self, index: Index, model: OwnModel | None, knowledge: Knowledge, *, max_contexts: int = 20_000
+        self,
+        index: Index,
+        model: OwnModel | None,
+        knowledge: Knowledge,
+        *,
+        models: bool = False,
+        max_contexts: int = 20_000,
     ) -> None:
         self._index = index
         self._model = model
         self._knowledge = knowledge
+        self._models = models
+        self._bound: int | None = None
+        self._bounded: int | None = None
         self._max_contexts = max_contexts
         self._lock = Lock()
         self._ranks: dict[Rank, RankView] = {}
@@ -161,8 +181,30 @@ class CacheView:
         with self._lock:
             self._knowledge.note(status)
             self.state = self._knowledge.state
+        self._tell(())
+
+    def sized(self, page_size: int, capacity_tokens: int | None, *, bound: int | None, anew: bool) -> None:
+        """The engine has told how large its cache is.
+
+        Args:
+            bound: of the index, as long as what is gone is not told for sure.
+            anew: it has started anew, and holds nothing.
+        """
+        with self._lock:
+            self._bound = bound
+            empty = anew and not self._ranks
+            if self._models and (anew or self._model is None or self._model.dimensions != (page_size, capacity_tokens)):
+                self._model = OwnModel(page_size, capacity_tokens)
+        if empty:  # where there are events, they tell of it
+            self._index.evict_all()
+        self._tell(())
 
     def _tell(self, shortened: Iterable[Shortened]) -> int:
+        """Tell the index. Without the lock."""
+        bound = None if self.state is CacheState.EXACT else self._bound
+        if bound != self._bounded:
+            self._bounded = bound
+            self._index.resize(bound)
         changes = list(shortened)
         for change in changes:
             self._index.shorten(change.request_id, change.blocks)
@@ -318,7 +360,10 @@ class CacheView:
         with self._lock:
             views = list(self._ranks.values())
             contexts = sum(len(view.contexts) for view in views if view.contexts is not None)
-            return Sizes(self._page_size(), sum(len(view.table) for view in views), contexts)
+            size, model = self._page_size(), self._model
+            capacity = None if model is None else model.capacity_tokens
+            size = model.dimensions[0] if size is None and model is not None else size
+            return Sizes(size, capacity, sum(len(view.table) for view in views), contexts)
 
     def _page_size(self) -> int | None:
         """As events tell; ranks of one engine have one size."""
