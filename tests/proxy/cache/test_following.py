@@ -73,6 +73,22 @@ def test_without_events_the_own_model_predicts_most() -> None:
         assert share(stats, "model") >= 0.90
 
 
+def test_answers_are_in_the_own_model_too() -> None:
+    """Conversations whose turns go on from the answers: what was generated is hit, and predicted."""
+    reply = "The library closes at six, " + "and the tram stops there every ten minutes, " * 12
+    with followed(600, events="off", token_ids="engine") as setup:
+        setup.engine.reply = lambda body: f"{body['messages'][-1]['content']} {reply}"
+        talks: list[list[dict[str, str]]] = [[SYSTEM] for _ in range(6)]
+        for turn in range(5):
+            for number, talk in enumerate(talks):
+                talk.append(user(f"Visitor {number} asks {turn}: when does it close?"))
+                answer = post_chat(setup.url, {"model": "m", "messages": talk}).json()
+                talk.append(answer["choices"][0]["message"])
+        predictions = setup.settled(30)["predictions"]["model"]
+        assert predictions["verdicts"] == {"exact": 30}
+        assert predictions["reported_tokens"] > 24 * 10 * PAGE
+
+
 def test_auto_finds_where_the_engine_publishes() -> None:
     with followed(POOL, events="auto") as setup:
         (source,) = setup.in_state("EXACT")["sources"]

@@ -195,6 +195,7 @@ class CacheTracker:
         watch.alone = watch.alone and watch.ended == watch.sent + 1
         if account.usage is not None:
             watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
+            watch.completion_tokens = account.usage.completion_tokens
         began = account.first_content is not None
         self._later(lambda: self._end(watch, began=began))
 

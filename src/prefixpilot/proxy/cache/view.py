@@ -305,7 +305,7 @@ class CacheView:
         """Correct the model; and what the report says of the table, where only one rank can have been meant."""
         if watch.prompt is not None and self._model is not None:
             predicted = finding.predicted if finding.basis == "model" else None
-            self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted)
+            self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted, watch.completion_tokens)
         if finding.basis != "events" or finding.verdict is None or watch.prompt is None or len(self._ranks) != 1:
             return
         ((rank, view),) = self._ranks.items()

@@ -102,7 +102,7 @@ class Watch:
         awaited: whose events are waited for; ``None``: none.
         read: its body has been read, and its tokens are there or will not come.
         began: there was content in its answer; ``None`` before its end.
-        prompt_tokens, cached_tokens: as the engine reported them; ``None`` is unknown.
+        prompt_tokens, cached_tokens, completion_tokens: as the engine reported them; ``None`` is unknown.
     """
 
     request_id: RequestId
@@ -124,3 +124,4 @@ class Watch:
     began: bool | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    completion_tokens: int | None = None
