@@ -10,7 +10,7 @@ from prefixpilot.proxy.cache.watch import Facts, Prediction
 from prefixpilot.residency.answers import AnsweredPrompts, Extent, PagedPrompt
 from prefixpilot.residency.estimated import EstimatedCache
 
-_MEMORY: Final = 0.95
+_MEMORY: Final = 0.9
 """Weight of what was seen of answers before, against the newest one."""
 _BELIEVED: Final = 0.5
 """Share of answers that has to come back as they were generated, for any to be believed in."""
