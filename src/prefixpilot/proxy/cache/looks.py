@@ -46,10 +46,7 @@ class Looks:
         own = self._own(watch, ranks)
         if own is not None:
             return own
-        whole = all(
-            reported >= reported_tokens(prompt.tokens, prompt.tokens, view.table.page_size or 1)
-            for view in ranks.values()
-        )
+        whole = all(_nothing_to_tell(prompt.tokens, reported, view.table.page_size or 1) for view in ranks.values())
         if not whole and not last_time:
             return None
         looks = []
@@ -101,3 +98,11 @@ class Looks:
 def _first_of_each(runs: tuple[Run, ...]) -> list[Run]:
     """One run of each batch: prompts that are computed in parts are told of in several."""
     return list({run.sequence: run for run in reversed(runs)}.values())[::-1]
+
+
+def _nothing_to_tell(prompt_tokens: int, reported: int, page_size: int) -> bool:
+    """Whether an engine that took so many tokens from its cache has computed no full page of a prompt.
+
+    vLLM computes and tells the last page again, if the prompt ends with it; SGLang with pages of one token does not.
+    """
+    return reported >= (prompt_tokens // page_size * page_size if page_size > 1 else prompt_tokens - 1)
