@@ -45,10 +45,10 @@ def test_the_answers_in_a_prompt(
         if len(plain) > most:
             del plain[next(iter(plain))]
         answered.check_invariants()
-    prompt = paged(tokens, adapter)
-    extents = answered.extents(prompt)
+    later = paged(tokens, adapter)
+    extents = answered.extents(later)
     assert [extent[:3] for extent in extents] == by_looking_at_all(plain, tokens, adapter)
-    segments = prompt.segments(extents)
+    segments = later.segments(extents)
     assert sum(segment.tokens for segment in segments) == len(tokens)
     assert [s for s in segments if isinstance(s.key, tuple) and s.key[:1] == ("answer",)] == [
         Segment(name, end - start) for start, end, name in by_looking_at_all(plain, tokens, adapter)

@@ -68,7 +68,7 @@ def text(seed: int, count: int = 120) -> str:
 def ask(proxy: RunningProxy, prompt: str, model: str = "tiny", **more: Any) -> dict[str, Any]:
     """The engine's answer."""
     body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
-    answer = fetch(proxy.url, "POST", "/v1/completions", body)
+    answer = fetch(proxy.url, "POST", "/v1/completions", body, Content_Type="application/json")
     assert answer.status == 200, answer.body
     return dict(answer.json())
 
@@ -116,7 +116,9 @@ def test_after_a_crash_the_picture_is_that_of_the_new_engine(
     assert cached_tokens(ask(proxy, text(1))) > 0
     server.kill()
     until(proxy, lambda seen: seen["state"] == "DEGRADED")
-    assert fetch(proxy.url, "POST", "/v1/completions", {"model": "tiny", "prompt": "x"}).status in (502, 503, 504)
+    assert fetch(
+        proxy.url, "POST", "/v1/completions", {"model": "tiny", "prompt": "x"}, Content_Type="application/json"
+    ).status in (502, 503, 504)
     server.environment["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
     server.start()
     assert [cached_tokens(ask(proxy, text(1))), cached_tokens(ask(proxy, text(2)))] == [0, 0]
