@@ -33,7 +33,7 @@ class EventPublisher:
     Attributes, which may be set at any time:
         drop: whether a batch is kept from the subscribers (it stays in the memory for replays); by its number.
         mute_replay: leave replay requests without an answer.
-        late_s: seconds by which a batch goes out later than it is published. Replays wait behind it.
+        held: while it is true, nothing goes out and nothing is kept for replays; later all of it is, in order.
 
     Args:
         endpoint: ``tcp://HOST:PORT`` to connect to; ``None``: bind a free port.
@@ -56,14 +56,14 @@ class EventPublisher:
     ) -> None:
         self.drop: Callable[[int], bool] = lambda sequence: False
         self.mute_replay = False
-        self.late_s = 0.0
+        self.held = False
         self._target = endpoint
         self._wants_replay = replay
         self._shape = shape
         self._topic = topic
         self._rank = rank
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_steps)
-        self._queue: queue.Queue[tuple[int, bytes, bool, float]] = queue.Queue()
+        self._queue: queue.Queue[tuple[int, bytes, bool]] = queue.Queue()
         self._next = 0
         self._lock = threading.Lock()
         self._sent = threading.Condition()
@@ -99,7 +99,7 @@ class EventPublisher:
         """Queue a payload as it is, well-formed or not."""
         with self._lock:
             number, self._next = self._next, self._next + 1
-            self._queue.put((number, payload, self.drop(number), time.monotonic() + self.late_s))
+            self._queue.put((number, payload, self.drop(number)))
             return number
 
     def wait_sent(self, number: int, timeout_s: float = STOP_S) -> bool:
@@ -173,11 +173,13 @@ class EventPublisher:
             context.term()
 
     def _send_next(self, pub: zmq.Socket[bytes]) -> None:
+        if self.held:
+            self._stopping.wait(POLL_MS / 1000)
+            return
         try:
-            number, payload, dropped, due = self._queue.get(timeout=POLL_MS / 1000)
+            number, payload, dropped = self._queue.get(timeout=POLL_MS / 1000)
         except queue.Empty:
             return
-        self._stopping.wait(max(due - time.monotonic(), 0.0))
         if not dropped:
             pub.send_multipart((self._topic.encode(), number.to_bytes(8, "big"), payload))
         self._buffer.append((number, payload))

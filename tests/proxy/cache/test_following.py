@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from prefixpilot.proxy import ProxySettings, serve_in_thread
+from prefixpilot.proxy.cache import tracker
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.testing.event_publisher import EventPublisher
 
@@ -44,23 +47,38 @@ def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted()
         assert stats["predictions"]["events"]["reported_tokens"] > 0
 
 
-def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_else() -> None:
-    """Each request goes out before the events of the one before have come; the answer does not wait for its own."""
+def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All requests are answered before any of their events comes."""
+    monkeypatch.setattr(tracker, "HOLD_S", 60.0)
     with followed(POOL) as setup:
         setup.in_state("EXACT")
         setup.ask(WORKLOAD[-1])
         assert setup.publisher is not None
-        setup.publisher.late_s = 0.05
-        for number, blocks in enumerate(WORKLOAD[:80]):
+        setup.publisher.held = True
+        for number, blocks in enumerate(WORKLOAD[:30]):
             body = chat([SYSTEM, user(f"Question {number}: which of them?")], list(blocks))
             assert post_chat(setup.url, body).status == 200
-        waited_for = setup.stats()["waiting"]
-        stats = setup.settled(81)
-        assert stats["predictions"]["events"]["compared"] >= 80
+        until(setup.stats, lambda stats: stats["waiting"] == 30)
+        setup.publisher.held = False
+        stats = setup.settled(31)
+        assert stats["predictions"]["events"]["compared"] >= 30
         assert share(stats, "events") == 1.0
         assert stats["predictions"]["events"]["behind"] > 0
-        assert "picture-wrong" not in stats["causes"]
-        assert waited_for > 0
+        assert "picture-wrong" not in stats["causes"] and stats["causes"]["events-late"] > 0
+
+
+def test_events_that_never_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "HOLD_S", 0.05)
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        setup.ask(WORKLOAD[-1])
+        assert setup.publisher is not None
+        setup.publisher.held = True
+        assert post_chat(setup.url, chat([SYSTEM, user("Which of them?")], list(WORKLOAD[0]))).status == 200
+        assert setup.settled(2)["waiting"] == 0
+        setup.publisher.held = False
 
 
 def test_without_events_the_own_model_predicts_most() -> None:
