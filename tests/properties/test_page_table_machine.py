@@ -199,6 +199,14 @@ class PageTableMachine(RuleBasedStateMachine):
         if stored is not None:
             self.apply(PagesRemoved(tuple(reversed(stored.pages))), stored)
 
+    @rule(prompt=prompts, first=st.integers(1, 2))
+    def a_tail_comes_to_a_lower_tier_and_goes(self, prompt: Prompt, first: int) -> None:
+        """Its parent may not be known."""
+        stored = self.stored(prompt, first, "CPU", told=True)
+        if stored is not None:
+            self.apply(stored)
+            self.apply(PagesRemoved(stored.pages, "CPU"))
+
     @rule(prompt=prompts, group=st.integers(1, 2))
     def other_groups_and_other_sizes_do_not_count(self, prompt: Prompt, group: int) -> None:
         stored = self.stored(prompt, 0, GPU, told=True)

@@ -55,6 +55,7 @@ def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_e
     with followed(POOL) as setup:
         setup.in_state("EXACT")
         setup.ask(WORKLOAD[-1])
+        until(setup.stats, lambda stats: stats["pages"] > 0 and not stats["waiting"])
         assert setup.publisher is not None
         setup.publisher.held = True
         for number, blocks in enumerate(WORKLOAD[:30]):
@@ -74,6 +75,7 @@ def test_events_that_never_come_are_not_waited_for_for_ever(monkeypatch: pytest.
     with followed(POOL) as setup:
         setup.in_state("EXACT")
         setup.ask(WORKLOAD[-1])
+        until(setup.stats, lambda stats: stats["pages"] > 0 and not stats["waiting"])
         assert setup.publisher is not None
         setup.publisher.held = True
         assert post_chat(setup.url, chat([SYSTEM, user("Which of them?")], list(WORKLOAD[0]))).status == 200
