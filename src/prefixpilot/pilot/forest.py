@@ -32,10 +32,14 @@ class Forest:
 
     The bound is on live requests and, if the engine's capacity is known, on tokens; the least recently used request
     goes first, as in the engine's own LRU. A tree goes with its last request.
+
+    Attributes:
+        cache_tokens: the engine's capacity; ``None`` for no bound by it.
     """
 
     def __init__(self, config: PilotConfig) -> None:
         self._config = config
+        self.cache_tokens = config.cache_tokens
         self._trees: dict[TreeKey, ContextIndex] = {}
         self._key_of: OrderedDict[RequestId, TreeKey] = OrderedDict()
         self._tokens = 0
@@ -165,6 +169,14 @@ class Forest:
                 del self._trees[key]
         return known
 
+    def evict_all(self) -> int:
+        """Forget every request; returns how many there were."""
+        gone = len(self._key_of)
+        self._trees.clear()
+        self._key_of.clear()
+        self._tokens = 0
+        return gone
+
     def shorten(self, request_id: RequestId, blocks: int) -> bool:
         """Of a live request only the first ``blocks`` blocks are still cached; whether that was news.
 
@@ -189,7 +201,7 @@ class Forest:
 
     def trim(self) -> None:
         """Evict the least recently used requests until the bounds hold; the newest always stays."""
-        capacity = self._config.cache_tokens
+        capacity = self.cache_tokens
         while len(self._key_of) > 1 and (
             len(self._key_of) > self._config.max_contexts or (capacity is not None and self._tokens > capacity)
         ):
