@@ -56,6 +56,16 @@ class SparseDistances(NamedTuple):
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    def matrix(self) -> NDArray[np.float64]:
+        """What :func:`pairwise_distances` returns."""
+        n = len(self.ends) - 1
+        result = np.ones((n, n))
+        rows = np.repeat(np.arange(n), np.diff(self.ends))
+        result[rows, self.columns] = self.values
+        result[self.columns, rows] = self.values
+        np.fill_diagonal(result, 0.0)
+        return result
+
 
 def sparse_distances(
     contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0, chunk: int = _CHUNK
