@@ -2,8 +2,8 @@
 
     python -m benchmarks.referee [FOLDER] --sglang-python PYTHON --sglang-path DIRECTORY
 
-PYTHON has torch, a CPU build will do; DIRECTORY is made by `pip install --no-deps --target DIRECTORY sglang==0.5.23`. No GPU: see
-`benchmarks/referee_side.py`. One token id stands for 16 tokens of a block, in both models. Writes
+PYTHON has torch, a CPU build will do; DIRECTORY is made by `pip install --no-deps --target DIRECTORY sglang==0.5.23`.
+No GPU is used: see `benchmarks/referee_side.py`. One token id stands for 16 tokens of a block, in both models. Writes
 benchmarks/results/referee.json.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 from collections.abc import Hashable, Sequence
 from itertools import chain
@@ -48,7 +49,11 @@ class Referee:
 
     def __init__(self, python: str, directory: str) -> None:
         self._process = subprocess.Popen(
-            [python, str(SIDE), directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, str(SIDE), directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
 
     def hit_rate(self, order: list[list[Segment]], capacity: int | None) -> float:
@@ -93,12 +98,12 @@ def main() -> int:
     caches: list[int | None] = [*args.caches, None]
     referee = Referee(args.sglang_python, args.sglang_path)
     traces: dict[str, Any] = {}
-    for trace in inputs.load(args.traces, args.only):
+    for trace in sorted(inputs.load(args.traces, args.only), key=lambda t: len(t.contexts)):
         if len(trace.contexts) <= args.largest:
             traces[trace.name] = judge(trace, caches, referee)
             print(trace.name, traces[trace.name], flush=True)
+            save("referee", {"caches_in_mean_requests": caches, "tokens_an_id": SCALE, "traces": traces})
     referee.close()
-    save("referee", {"caches_in_mean_requests": caches, "tokens_an_id": SCALE, "traces": traces})
     return 0
 
 

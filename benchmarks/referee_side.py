@@ -2,8 +2,9 @@
 
     python referee_side.py DIRECTORY < jobs > results
 
-DIRECTORY holds SGLang (`pip install --no-deps --target DIRECTORY sglang==0.5.23`). Each line of the jobs is a JSON object: `capacity` in
-tokens or null, and `prompts`, each a list of [block, tokens]. Each line of the results: `cached`, tokens hit in all.
+DIRECTORY holds SGLang (`pip install --no-deps --target DIRECTORY sglang==0.5.23`). Each line of the jobs is a JSON
+object: `capacity` in tokens or null, and `prompts`, each a list of [block, tokens]. Each line
+of the results: `cached`, tokens hit in all.
 
 The cache's own modules run as they are. What they import besides, and a cache without memory pools never calls, is
 replaced by the empty modules named in STAND_INS, so that neither a GPU nor its libraries are wanted.
@@ -124,7 +125,7 @@ def main() -> None:
     sys.meta_path.insert(0, StandIns(directory))
     for line in sys.stdin:
         job = json.loads(line)
-        print(json.dumps({"cached": run(job["capacity"], job["prompts"])}), flush=True)  # noqa: T201
+        print(json.dumps({"cached": run(job["capacity"], job["prompts"])}), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class _Draft:
 _NOTHING: Final[frozenset[BlockId]] = frozenset()
 
 
-def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortKey) -> None:
+def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortKey, device: str | None = None) -> None:
     """Algorithm 4: cluster the contexts, and hang the tree they make under the root of ``index``.
 
     Afterwards the leaf of each request holds its reordered context (parent's blocks first), and ``index.paths()`` its
@@ -41,12 +41,18 @@ def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortK
 
     O(n^2) time over n distinct contexts (NumPy), O(n * blocks) for the tree; memory O(pairs that share a block), and
     O(n^2) where most do. None of them may be live.
+
+    Args:
+        device: of PyTorch, on which distances are computed; the tree is the same.
+
+    Raises:
+        MissingExtraError: a device is given, and PyTorch is not installed.
     """
     groups: dict[frozenset[BlockId], list[BatchContext]] = {}
     for context in contexts:
         groups.setdefault(frozenset(context.blocks), []).append(context)
     unique = [members[0] for members in groups.values()]
-    tops = _cluster(unique, [len(members) for members in groups.values()], index.alpha)
+    tops = _cluster(unique, [len(members) for members in groups.values()], index.alpha, device)
     grown = _grow(index.root, tops, unique, sort_key)
     assigned = [
         (leaf, member.request_id)
@@ -56,14 +62,14 @@ def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortK
     index.adopt(grown.tops, assigned)
 
 
-def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: float) -> list[_Draft]:
+def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: float, device: str | None) -> list[_Draft]:
     """The forest of non-empty clusters, as drafts, by smallest context."""
     clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks)) for i, c in enumerate(contexts)]
     tops: list[_Draft] = []
     if len(contexts) > 1:
         from prefixpilot.index.sparse_linkage import link_contexts
 
-        for merge in link_contexts([c.blocks for c in contexts], sizes, alpha):
+        for merge in link_contexts([c.blocks for c in contexts], sizes, alpha, device):
             one, other = clusters[merge.first], clusters[merge.second]
             shared = one.content & other.content if one is not None and other is not None else _NOTHING
             pair = tuple(c for c in (one, other) if c is not None)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixpilot.core import BlockId
-from prefixpilot.distance.pairwise import SparseDistances, pairwise_distances, sparse_distances
+from prefixpilot.distance.device import Device
+from prefixpilot.distance.pairwise import SparseDistances, distances_on, pairwise_distances, sparse_distances
 from prefixpilot.index.linkage import Linkage, Merge, average_linkage
 
 _FEW: Final = 4096
@@ -52,12 +53,21 @@ class _Pairs(NamedTuple):
         self.distance[places] = distance
 
 
-def link_contexts(contexts: Sequence[Sequence[BlockId]], sizes: Sequence[int], alpha: float) -> list[Merge]:
-    """UPGMA over Eq. 1 of distinct contexts, by whichever way is faster; the merges are the same."""
-    sparse = sparse_distances(contexts, alpha, most=_DENSE) if len(contexts) > _VERY_FEW else None
+def link_contexts(
+    contexts: Sequence[Sequence[BlockId]], sizes: Sequence[int], alpha: float, device: str | None = None
+) -> list[Merge]:
+    """UPGMA over Eq. 1 of distinct contexts, by whichever way is faster; the merges are the same.
+
+    Distances are computed on ``device`` of PyTorch if one is given.
+    """
+    sparse: SparseDistances | None = None
+    if device is not None:
+        sparse = distances_on(Device.of_torch(device), contexts, alpha)
+    elif len(contexts) > _VERY_FEW:
+        sparse = sparse_distances(contexts, alpha, most=_DENSE)
     if sparse is None:
         return average_linkage(pairwise_distances(contexts, alpha), sizes)
-    if len(contexts) > _FEW:
+    if len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2:
         return sparse_average_linkage(sparse, sizes)
     return average_linkage(sparse.matrix(), sizes)
 
