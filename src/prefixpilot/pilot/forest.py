@@ -125,7 +125,7 @@ class Forest:
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
         before = tree.total_tokens
         if self._config.matcher == "paper":
-            build(tree, contexts, sort_key)
+            build(tree, contexts, sort_key, self._config.device_for(len(contexts)))
         else:
             for context in map(arrange, self._ordered(contexts, sort_key, on_planned)):
                 tree.insert(context.blocks, context.tokens, context.request_id)
@@ -140,7 +140,7 @@ class Forest:
 
             return plan_shared_tokens(contexts, sort_key, self._config.page_size, on_planned=on_planned)
         clusters = ContextIndex(self._config.alpha)
-        build(clusters, contexts, sort_key)
+        build(clusters, contexts, sort_key, self._config.device_for(len(contexts)))
         leaves = ((request_id, clusters.leaf(request_id)) for request_id in clusters.paths())
         return [BatchContext(request_id, leaf.blocks, leaf.tokens) for request_id, leaf in leaves]
 
