@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -28,7 +29,8 @@ import litellm  # noqa: E402
 
 from prefixpilot.adapters.litellm import PrefixPilotCallback  # noqa: E402
 
-UP_S = 180
+UP_S = 300
+KEY = f"sk-{secrets.token_hex(32)}"
 
 
 @pytest.fixture
@@ -142,9 +144,9 @@ def gateway(tmp_path: Path) -> Iterator[tuple[str, SimulatedEngine]]:
             port = free.getsockname()[1]
         command = [str(Path(sys.executable).parent / "litellm"), "--config", "config.yaml"]
         log = (tmp_path / "log").open("wb")
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], cwd=tmp_path, stdout=log, stderr=log
-        )
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        environ = {**os.environ, "LITELLM_MASTER_KEY": KEY}
+        process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(url, process, tmp_path / "log")
@@ -171,7 +173,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _post(url: str, body: dict[str, Any]) -> Any:
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer unused"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
