@@ -215,7 +215,10 @@ def test_only_clients_of_the_sdk_are_wrapped() -> None:
 def test_messages_go_on_as_they_came(engine: SimulatedEngine, client: PlannedOpenAI) -> None:
     """Iterables, objects of the SDK, parts; only the message that gets blocks is another."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "Q?"}, image]}]
+    messages = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": [{"type": "text", "text": "Q?"}, image]},
+    ]
     client.chat.completions.create(model="m", messages=iter(messages), context_blocks=iter(["A document."]))
     sent = engine.chats[0].json()["messages"]
     assert sent[0] == messages[0] and sent[1]["content"][-2:] == messages[1]["content"]
