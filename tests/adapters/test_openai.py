@@ -11,7 +11,7 @@ import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletionChunk
-from tests.integrations.small_rag import DOCUMENTS, QUERIES, found, missing, prefilled_tokens, prompts
+from tests.integrations.small_rag import DOCUMENTS, QUERIES, assert_one_conversation, found, missing, prefilled_tokens
 
 from prefixpilot import ContextBlock
 from prefixpilot.adapters import Conversations, Prepared
@@ -68,10 +68,7 @@ def test_a_conversation_is_sent_as_it_was(engine: SimulatedEngine, client: Plann
                 model="m", messages=history, context_blocks=found(query), conversation_id="c"
             )
             history.append(answer.choices[0].message)
-    sent = [request.json()["messages"] for request in engine.chats]
-    for earlier, later in zip(sent, sent[1:], strict=False):
-        assert later[: len(earlier)] == earlier
-    assert all(prompts(engine)[-1].count(document) == 1 for document in DOCUMENTS)
+    assert_one_conversation(engine)
     assert [message["content"] for message in history[::2]] == [query.question for query in QUERIES]
 
 
@@ -96,7 +93,7 @@ def test_the_async_client(engine: SimulatedEngine) -> None:
     async def ask() -> tuple[str | None, list[ChatCompletionChunk], str]:
         async with wrap(openai.AsyncOpenAI(base_url=f"{engine.base_url}/v1", api_key="k")) as client:
             assert isinstance(client, PlannedAsyncOpenAI)
-            blocks = ["A document.", ContextBlock("Another.", id=b"7", title="Title")]
+            blocks: list[str | ContextBlock] = ["A document.", ContextBlock("Another.", id=b"7", title="Title")]
             answer = await client.chat.completions.create(model="m", messages=[user("Q?")], context_blocks=blocks)
             stream = await client.chat.completions.create(
                 model="m", messages=[user("Q?")], context_blocks=blocks, stream=True

@@ -1,8 +1,9 @@
-"""A small RAG that every framework's test runs: documents, questions, what a retriever finds, and what the engine got."""
+"""A small RAG that the tests of all frameworks run: documents, questions, what is found, and what the engine got."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from prefixpilot.prefix_cache import RadixPrefixCache
@@ -61,3 +62,12 @@ def missing(engine: SimulatedEngine, queries: Sequence[Query] = QUERIES) -> list
         for document in query.found
         if DOCUMENTS[document] not in prompt
     ]
+
+
+def assert_one_conversation(engine: SimulatedEngine, chats: int = len(QUERIES)) -> None:
+    """The chats are turns of one: what was sent is sent again, unchanged, and each document stands there once."""
+    sent = [request.json()["messages"] for request in engine.chats]
+    assert len(sent) == chats
+    for earlier, later in pairwise(sent):
+        assert later[: len(earlier)] == earlier
+    assert all(prompts(engine)[-1].count(document) == 1 for document in DOCUMENTS)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.integrations.small_rag import DOCUMENTS, QUERIES, found, missing, prefilled_tokens, prompts
+from tests.integrations.small_rag import (
+    DOCUMENTS,
+    QUERIES,
+    assert_one_conversation,
+    found,
+    missing,
+    prefilled_tokens,
+    prompts,
+)
 
 from prefixpilot import ContextPilot
 from prefixpilot.errors import ConfigError
@@ -149,10 +157,8 @@ def test_a_tool_that_finds_the_same_again_is_not_read_twice() -> None:
         converse(agent(engine, PrefixPilotMiddleware(), checkpointer=InMemorySaver()))
     assert len(engine.chats) == len(without.chats) == 2 * len(QUERIES)
     assert prefilled_tokens(engine) < 0.5 * prefilled_tokens(without)
-    last = prompts(engine)[-1]
-    assert all(last.count(document) == 1 for document in DOCUMENTS)
-    assert "Please refer to [Doc 3] in the previous conversation." in last
-    assert_prefixes(engine)
+    assert_one_conversation(engine, 2 * len(QUERIES))
+    assert "Please refer to [Doc 3] in the previous conversation." in prompts(engine)[-1]
 
 
 def test_documents_for_each_question() -> None:
@@ -168,13 +174,6 @@ def test_documents_for_each_question() -> None:
     assert prefilled_tokens(engine) < 0.75 * prefilled_tokens(without)
 
 
-def assert_prefixes(engine: SimulatedEngine) -> None:
-    """What was sent is sent again, unchanged."""
-    sent = [request.json()["messages"] for request in engine.chats]
-    for earlier, later in zip(sent, sent[1:], strict=False):
-        assert later[: len(earlier)] == earlier
-
-
 async def aconverse(agent: Any) -> Any:
     for query in QUERIES:
         message = {"messages": [HumanMessage(query.question)]}
@@ -187,8 +186,7 @@ def test_documents_of_a_conversation_are_sent_once(asynchronous: bool) -> None:
     with SimulatedEngine() as engine:
         made = agent(engine, PrefixPilotMiddleware(Finder()), tool=False, checkpointer=InMemorySaver())
         state = asyncio.run(aconverse(made)) if asynchronous else converse(made)
-    assert_prefixes(engine)
-    assert all(prompts(engine)[-1].count(document) == 1 for document in DOCUMENTS)
+    assert_one_conversation(engine)
     own = [m.content for m in state["messages"] if isinstance(m, HumanMessage)]
     assert own == [query.question for query in QUERIES], "the agent's own messages stay as they are"
     assert "prefixpilot_forms" not in state

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integrations.small_rag import DOCUMENTS, QUERIES, found, missing, prefilled_tokens, prompts
+from tests.integrations.small_rag import DOCUMENTS, QUERIES, assert_one_conversation, found, missing, prefilled_tokens
 
 from prefixpilot.testing import SimulatedEngine
 
@@ -77,26 +77,17 @@ async def converse(engine: SimulatedEngine, complete: Any) -> None:
         history.append({"role": "assistant", "content": text})
 
 
-def assert_a_conversation(engine: SimulatedEngine) -> None:
-    """What was sent is sent again, and each document once."""
-    sent = [request.json()["messages"] for request in engine.chats]
-    assert len(sent) == len(QUERIES)
-    for earlier, later in zip(sent, sent[1:], strict=False):
-        assert later[: len(earlier)] == earlier
-    assert all(prompts(engine)[-1].count(document) == 1 for document in DOCUMENTS)
-
-
 def test_a_session_is_a_conversation(callback: PrefixPilotCallback) -> None:
     with SimulatedEngine() as engine:
         asyncio.run(converse(engine, lambda **more: litellm.acompletion(**at(engine), **more)))
-    assert_a_conversation(engine)
+    assert_one_conversation(engine)
 
 
 def test_the_router(callback: PrefixPilotCallback) -> None:
     with SimulatedEngine() as engine:
         router = litellm.Router([{"model_name": "ours", "litellm_params": at(engine)}])
         asyncio.run(converse(engine, lambda **more: router.acompletion(model="ours", **more)))
-    assert_a_conversation(engine)
+    assert_one_conversation(engine)
 
 
 def test_responses(callback: PrefixPilotCallback) -> None:
@@ -187,7 +178,7 @@ def test_the_proxy(gateway: tuple[str, SimulatedEngine]) -> None:
         body = {"model": "our-model", "messages": history, "context_blocks": found(query)}
         answer = _post(url, {**body, "litellm_session_id": "chat-1"})
         history.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
-    assert_a_conversation(engine)
+    assert_one_conversation(engine)
     with pytest.raises(urllib.error.HTTPError) as refused:
         _post(url, {"model": "our-model", "messages": history[:1], "context_blocks": [{"id": 1}]})
     assert refused.value.code == 400 and "context_blocks[0].text" in refused.value.read().decode()

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from tests.integrations.small_rag import DOCUMENTS, QUERIES, found, missing, prefilled_tokens, prompts
+from tests.integrations.small_rag import QUERIES, assert_one_conversation, found, missing, prefilled_tokens
 
 from prefixpilot.adapters.openai import wrap
 from prefixpilot.testing import SimulatedCall, SimulatedEngine, SimulatedReply
@@ -70,8 +70,4 @@ def test_a_conversation_with_tools_is_sent_as_it_was() -> None:
 
     with SimulatedEngine(reply=reply) as engine:
         asyncio.run(ask(engine, planned=True, tools=[look], conversation="c"))
-    sent = [request.json()["messages"] for request in engine.chats]
-    assert len(sent) == 2 * len(QUERIES)
-    for earlier, later in zip(sent, sent[1:], strict=False):
-        assert later[: len(earlier)] == earlier
-    assert all(prompts(engine)[-1].count(document) == 1 for document in DOCUMENTS)
+    assert_one_conversation(engine, 2 * len(QUERIES))
