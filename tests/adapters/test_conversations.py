@@ -80,6 +80,17 @@ def test_equal_messages_with_other_documents_are_told_apart_by_the_reply() -> No
     assert contents(unknown) == ["Q1", "C", "Q2"] and unknown.unmatched == 1
 
 
+def test_a_reply_may_come_later() -> None:
+    kept = Conversations()
+    first, second = (send(kept, chat("Q1", blocks=[text])) for text in LONG[:2])
+    kept.answered(first, "A")
+    kept.answered(second, "B")
+    assert contents(kept.prepare(chat("Q1", "A", "Q2"), conversation_id="c"))[:1] == contents(first)
+    kept.forget("c")
+    kept.answered(first, "A")
+    assert len(kept) == 0
+
+
 def test_other_conversations_and_owners_see_nothing() -> None:
     kept = Conversations()
     send(kept, chat("Q1", blocks=LONG[:2]))

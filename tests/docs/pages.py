@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(
-    r"^(?P<mark><!-- runs(?: with (?P<needs>[a-z]+))? -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<mark><!-- runs(?: with (?P<needs>[a-z]+))? -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 _TITLE = re.compile(r'title="([^"]*)"')
 
@@ -55,7 +56,14 @@ def fences(page: str) -> list[Fence]:
 def _fence(page: str, match: re.Match[str]) -> Fence:
     title = _TITLE.search(match["info"])
     line = page.count("\n", 0, match.start("info")) + 1
-    return Fence(match["info"].split()[0], title[1] if title else "", match["text"], match["mark"] is not None, line, match["needs"] or "")
+    return Fence(
+        match["info"].split()[0],
+        title[1] if title else "",
+        match["text"],
+        match["mark"] is not None,
+        line,
+        match["needs"] or "",
+    )
 
 
 def rewritten(page: str, write: Callable[[Fence], str | None]) -> str:

@@ -38,7 +38,7 @@ def callback() -> Iterator[PrefixPilotCallback]:
     made = PrefixPilotCallback()
     litellm.callbacks = [made]
     yield made
-    litellm.callbacks = []
+    litellm.logging_callback_manager._reset_all_callbacks()
 
 
 def at(engine: SimulatedEngine) -> dict[str, Any]:
@@ -81,6 +81,38 @@ def test_a_session_is_a_conversation(callback: PrefixPilotCallback) -> None:
     with SimulatedEngine() as engine:
         asyncio.run(converse(engine, lambda **more: litellm.acompletion(**at(engine), **more)))
     assert_one_conversation(engine)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_branches_are_told_apart_by_their_replies(callback: PrefixPilotCallback, stream: bool) -> None:
+    async def talk(engine: SimulatedEngine) -> None:
+        for document, reply in ((DOCUMENTS[0], "First."), (DOCUMENTS[1], "Second.")):
+            engine.reply = lambda body, reply=reply: reply
+            answer = await litellm.acompletion(
+                **at(engine),
+                messages=[{"role": "user", "content": "Q1"}],
+                context_blocks=[document],
+                litellm_session_id="s",
+                stream=stream,
+            )
+            if stream:
+                async for _ in answer:
+                    pass
+        for _ in range(200):  # LiteLLM tells of answers beside the calls
+            if not callback._waiting:
+                break
+            await asyncio.sleep(0.05)
+        history = [
+            {"role": "user", "content": "Q1"},
+            {"role": "assistant", "content": "First."},
+            {"role": "user", "content": "Q2"},
+        ]
+        await litellm.acompletion(**at(engine), messages=history, litellm_session_id="s")
+
+    with SimulatedEngine() as engine:
+        asyncio.run(talk(engine))
+    first, _, last = (request.json()["messages"] for request in engine.chats)
+    assert last[0] == first[0] and DOCUMENTS[0] in last[0]["content"]
 
 
 def test_the_router(callback: PrefixPilotCallback) -> None:

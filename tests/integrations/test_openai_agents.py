@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from itertools import pairwise
 from typing import Any
 
 import openai
 import pytest
-from tests.integrations.small_rag import QUERIES, assert_one_conversation, found, missing, prefilled_tokens
+from tests.integrations.small_rag import DOCUMENTS, QUERIES, assert_one_conversation, found, missing, prefilled_tokens
 
 from prefixpilot.adapters.openai import wrap
 from prefixpilot.testing import SimulatedCall, SimulatedEngine, SimulatedReply
@@ -34,10 +36,17 @@ def look() -> str:
     return "seen"
 
 
-async def ask(engine: SimulatedEngine, planned: bool, *, tools: Any = (), conversation: str | None = None) -> None:
+async def ask(
+    engine: SimulatedEngine,
+    planned: bool,
+    *,
+    tools: Any = (),
+    conversation: str | None = None,
+    responses: bool = False,
+) -> None:
     async with openai.AsyncOpenAI(base_url=f"{engine.base_url}/v1", api_key="unused", max_retries=0) as plain:
         client: Any = wrap(plain) if planned else plain
-        config = RunConfig(model_provider=OpenAIProvider(openai_client=client, use_responses=False))
+        config = RunConfig(model_provider=OpenAIProvider(openai_client=client, use_responses=responses))
         agent = Agent(name="librarian", instructions="Answer from the documents.", model="simulated", tools=list(tools))
         history: list[Any] = []
         for query in QUERIES:
@@ -71,3 +80,14 @@ def test_a_conversation_with_tools_is_sent_as_it_was() -> None:
     with SimulatedEngine(reply=reply) as engine:
         asyncio.run(ask(engine, planned=True, tools=[look], conversation="c"))
     assert_one_conversation(engine, 2 * len(QUERIES))
+
+
+def test_the_responses_api_is_planned_too() -> None:
+    with SimulatedEngine() as engine:
+        asyncio.run(ask(engine, planned=True, conversation="c", responses=True))
+    bodies = [request.json() for request in engine.requests]
+    assert len(bodies) == len(QUERIES)
+    for earlier, later in pairwise(bodies):
+        assert later["input"][: len(earlier["input"])] == earlier["input"]
+    last = json.dumps(bodies[-1]["input"])
+    assert all(last.count(document) == 1 for document in DOCUMENTS)

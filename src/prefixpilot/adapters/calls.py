@@ -50,17 +50,22 @@ def plan_call(
     if given is None and conversation_id is None:
         return PlannedCall(sent, Prepared(sent))
     for member in api.members:
-        if member in sent and not isinstance(sent[member], str | list | None):
+        if isinstance(sent.get(member), Iterable) and not isinstance(sent[member], str | list):
             sent[member] = list(sent[member])
-    body = {key: plain(sent[key]) for key in (*api.members, *SCOPE_FIELDS) if key in sent}
+    body = {key: plain(sent[key]) for key in (*api.members, *SCOPE_FIELDS) if key in sent and _is_given(sent[key])}
     if isinstance(extra, Mapping):
         body.update({key: plain(extra[key]) for key in SCOPE_FIELDS if key in extra})
     body[FIELD] = [_element(block) for block in given] if _is_listed(given) else given
     prepared = conversations.prepare(body, api, conversation_id, owner=owner)
     for member in api.members:
-        if member in sent:
+        if member in body:
             sent[member] = _merged(sent[member], body[member], prepared.body[member])
     return PlannedCall(sent, prepared)
+
+
+def _is_given(value: Any) -> bool:
+    """Not the mark with which an SDK says that an argument was left out."""
+    return type(value).__name__ not in ("NotGiven", "Omit")
 
 
 def _is_listed(given: Any) -> bool:

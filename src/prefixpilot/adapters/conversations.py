@@ -150,6 +150,12 @@ class Conversations:
             with self._lock:
                 self._store.record(prepared.key, prepared.turn, reply)
 
+    def answered(self, prepared: Prepared, reply: str) -> None:
+        """The reply to a request that :meth:`sent` was told of without one. Forgotten turns stay forgotten."""
+        if prepared.key is not None and prepared.turn is not None:
+            with self._lock:
+                self._store.answer(prepared.key, prepared.turn, reply)
+
     def forget(self, conversation_id: str, *, owner: str = "") -> bool:
         """Delete a conversation; whether it was known."""
         with self._lock:

@@ -6,13 +6,16 @@ only; for the others there are :meth:`PrefixPilotCallback.completion` and :meth:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, Final
 
 from prefixpilot.adapters.calls import PlannedCall, plan_call
-from prefixpilot.adapters.conversations import Conversations
+from prefixpilot.adapters.conversations import Conversations, Prepared
 from prefixpilot.apis import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Api
 from prefixpilot.errors import InvalidRequestError, MissingExtraError
+from prefixpilot.prompts.blocks import FIELD
 
 try:
     import litellm
@@ -32,6 +35,9 @@ APIS: Final[Mapping[str, Api]] = {
 """By LiteLLM's type of call. All others pass."""
 
 SESSION: Final = "litellm_session_id"
+CALL_ID: Final = "litellm_call_id"
+MAX_WAITING: Final = 10_000
+"""Calls whose answer is waited for."""
 
 
 class PrefixPilotCallback(CustomLogger):
@@ -51,6 +57,8 @@ class PrefixPilotCallback(CustomLogger):
     def __init__(self, conversations: Conversations | None = None) -> None:
         super().__init__()
         self.conversations = Conversations() if conversations is None else conversations
+        self._waiting: OrderedDict[str, Prepared] = OrderedDict()
+        self._lock = Lock()
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Plan an async call. ``None``: it passes."""
@@ -59,9 +67,17 @@ class PrefixPilotCallback(CustomLogger):
             return None
         call = self._planned(api, kwargs)
         if call.prepared.turn is None:
-            return None
+            return call.arguments if FIELD in kwargs else None
         self.conversations.sent(call.prepared)
+        self._await_answer(str(kwargs.get(CALL_ID)), call.prepared)
         return call.arguments
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """The reply of a call that was planned, streamed or not: it tells branches of a conversation apart."""
+        with self._lock:
+            prepared = self._waiting.pop(str(kwargs.get(CALL_ID)), None)
+        if prepared is not None:
+            self._answered(prepared, kwargs.get("async_complete_streaming_response") or response_obj)
 
     def completion(self, **arguments: Any) -> Any:
         """``litellm.completion`` with ``context_blocks``."""
@@ -75,7 +91,19 @@ class PrefixPilotCallback(CustomLogger):
         call = self._planned(api, arguments)
         answer = function(**call.arguments)
         self.conversations.sent(call.prepared)
+        self._answered(call.prepared, answer)
         return answer
+
+    def _await_answer(self, call_id: str, prepared: Prepared) -> None:
+        if prepared.key is not None:
+            with self._lock:
+                self._waiting[call_id] = prepared
+                if len(self._waiting) > MAX_WAITING:
+                    self._waiting.popitem(last=False)
+
+    def _answered(self, prepared: Prepared, answer: Any) -> None:
+        if isinstance(answer, litellm.ModelResponse) and answer.choices:
+            self.conversations.answered(prepared, answer.choices[0].message.content or "")
 
     def _planned(self, api: Api, arguments: Mapping[str, Any]) -> PlannedCall:
         told = _metadata(arguments)

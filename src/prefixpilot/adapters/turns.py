@@ -146,6 +146,12 @@ class TurnStore:
         while len(self._conversations) > self._max_conversations or self._size > self._max_bytes:
             self.forget(next(iter(self._conversations)))
 
+    def answer(self, key: ConversationKey, turn: Turn, reply: str) -> None:
+        """What the engine answered to a turn that is held."""
+        conversation = self._conversations.get(key)
+        if conversation is not None and conversation.holds(turn):
+            turn.reply = _digest(reply)
+
     def forget(self, key: ConversationKey) -> bool:
         """Delete a conversation; whether it was known."""
         conversation = self._conversations.pop(key, None)
