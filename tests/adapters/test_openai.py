@@ -212,7 +212,7 @@ def test_only_clients_of_the_sdk_are_wrapped() -> None:
 def test_messages_go_on_as_they_came(engine: SimulatedEngine, client: PlannedOpenAI) -> None:
     """Iterables, objects of the SDK, parts; only the message that gets blocks is another."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": "S"},
         {"role": "user", "content": [{"type": "text", "text": "Q?"}, image]},
     ]

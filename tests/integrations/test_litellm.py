@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,15 @@ def test_a_session_is_a_conversation(callback: PrefixPilotCallback) -> None:
     assert_one_conversation(engine)
 
 
+def _says(reply: str, body: Any) -> str:
+    return reply
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_branches_are_told_apart_by_their_replies(callback: PrefixPilotCallback, stream: bool) -> None:
     async def talk(engine: SimulatedEngine) -> None:
         for document, reply in ((DOCUMENTS[0], "First."), (DOCUMENTS[1], "Second.")):
-            engine.reply = lambda body, reply=reply: reply
+            engine.reply = partial(_says, reply)
             answer = await litellm.acompletion(
                 **at(engine),
                 messages=[{"role": "user", "content": "Q1"}],

@@ -6,8 +6,9 @@ the client of its model provider.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self, TypeAlias, overload
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
 from prefixpilot.adapters.calls import Block, PlannedCall, plan_call
 from prefixpilot.adapters.conversations import Conversations, Prepared
@@ -22,6 +23,8 @@ except ImportError:
     raise MissingExtraError("openai", 'pip install "prefixpilot[openai]"') from None
 
 OnSent: TypeAlias = Callable[[Prepared], object]
+Whole = TypeVar("Whole")
+Streamed = TypeVar("Streamed")
 
 
 @overload
@@ -35,7 +38,7 @@ def wrap(
 def wrap(
     client: OpenAI | AsyncOpenAI, conversations: Conversations | None = None, *, on_sent: OnSent | None = None
 ) -> PlannedOpenAI | PlannedAsyncOpenAI:
-    """The client whose ``chat.completions.create``, ``.parse`` and ``responses.create`` plan context blocks.
+    """The client whose ``chat.completions`` and ``responses`` plan context blocks, in ``create`` and ``parse``.
 
     They take two more arguments: ``context_blocks``, most relevant first, which go in front of the newest user message;
     and ``conversation_id``, under which earlier turns stand in the prompt again as they were sent, and are not sent
@@ -67,10 +70,12 @@ class _Planner:
         self._on_sent = on_sent
 
     def plan(self, api: Api, arguments: dict[str, Any]) -> PlannedCall:
+        """The call without our arguments."""
         conversation_id = arguments.pop("conversation_id", None)
         return plan_call(self.conversations, api, arguments, conversation_id)
 
     def sent(self, call: PlannedCall, answer: Any) -> None:
+        """The engine has taken it."""
         self.conversations.sent(call.prepared, _reply(answer))
         if self._on_sent is not None and call.prepared.turn is not None:
             self._on_sent(call.prepared)
@@ -94,197 +99,86 @@ class _Wrapped:
         return getattr(self._inner, name)
 
 
-class _Calls(_Wrapped):
-    api: Api
+class PlannedCalls(_Wrapped, Generic[Whole, Streamed]):
+    """``chat.completions`` or ``responses``; of an async client its answers are awaited.
 
-    def _call(self, method: str, arguments: dict[str, Any]) -> Any:
-        call = self._planner.plan(self.api, arguments)
-        answer = getattr(self._inner, method)(**call.arguments)
-        self._planner.sent(call, answer)
-        return answer
+    Of Responses with ``previous_response_id`` or ``conversation`` the server keeps the history: nothing of earlier
+    turns is known here, and nothing is restored.
+    """
 
-
-class _AsyncCalls(_Wrapped):
-    api: Api
-
-    async def _call(self, method: str, arguments: dict[str, Any]) -> Any:
-        call = self._planner.plan(self.api, arguments)
-        answer = await getattr(self._inner, method)(**call.arguments)
-        self._planner.sent(call, answer)
-        return answer
-
-
-class PlannedCompletions(_Calls):
-    """``chat.completions``."""
-
-    api = CHAT
+    def __init__(self, inner: Any, planner: _Planner, api: Api) -> None:
+        super().__init__(inner, planner)
+        self._api = api
 
     @overload
     def create(
         self,
         *,
-        messages: Iterable[Any],
         model: str,
         stream: Literal[False] | None = None,
         context_blocks: Iterable[Block] | None = None,
         conversation_id: str | None = None,
         **arguments: Any,
-    ) -> ChatCompletion: ...
+    ) -> Whole: ...
     @overload
     def create(
         self,
         *,
-        messages: Iterable[Any],
         model: str,
         stream: Literal[True],
         context_blocks: Iterable[Block] | None = None,
         conversation_id: str | None = None,
         **arguments: Any,
-    ) -> Stream[ChatCompletionChunk]: ...
+    ) -> Streamed: ...
     def create(self, **arguments: Any) -> Any:
         """See :func:`wrap`, and the SDK for all other arguments."""
-        return self._call("create", arguments)
+        return self._call(self._inner.create, arguments)
 
     def parse(self, **arguments: Any) -> Any:
-        """See :func:`wrap`, and the SDK for all other arguments."""
-        return self._call("parse", arguments)
+        """See :func:`wrap`, and the SDK for all other arguments and what it returns."""
+        return self._call(self._inner.parse, arguments)
+
+    def _call(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        call = self._planner.plan(self._api, arguments)
+        answer = method(**call.arguments)
+        if isawaitable(answer):
+            return self._awaited(call, answer)
+        self._planner.sent(call, answer)
+        return answer
+
+    async def _awaited(self, call: PlannedCall, answer: Awaitable[Any]) -> Any:
+        complete = await answer
+        self._planner.sent(call, complete)
+        return complete
 
 
-class PlannedResponses(_Calls):
-    """``responses``. With ``previous_response_id`` or ``conversation`` the server keeps the history: nothing of earlier
-    turns is known here, and nothing is restored."""
-
-    api = RESPONSES
-
-    @overload
-    def create(
-        self,
-        *,
-        input: Any,
-        model: str,
-        stream: Literal[False] | None = None,
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> Response: ...
-    @overload
-    def create(
-        self,
-        *,
-        input: Any,
-        model: str,
-        stream: Literal[True],
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> Stream[ResponseStreamEvent]: ...
-    def create(self, **arguments: Any) -> Any:
-        """See :func:`wrap`, and the SDK for all other arguments."""
-        return self._call("create", arguments)
-
-
-class PlannedAsyncCompletions(_AsyncCalls):
-    """``chat.completions`` of an async client."""
-
-    api = CHAT
-
-    @overload
-    async def create(
-        self,
-        *,
-        messages: Iterable[Any],
-        model: str,
-        stream: Literal[False] | None = None,
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> ChatCompletion: ...
-    @overload
-    async def create(
-        self,
-        *,
-        messages: Iterable[Any],
-        model: str,
-        stream: Literal[True],
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> AsyncStream[ChatCompletionChunk]: ...
-    async def create(self, **arguments: Any) -> Any:
-        """See :func:`wrap`, and the SDK for all other arguments."""
-        return await self._call("create", arguments)
-
-    async def parse(self, **arguments: Any) -> Any:
-        """See :func:`wrap`, and the SDK for all other arguments."""
-        return await self._call("parse", arguments)
-
-
-class PlannedAsyncResponses(_AsyncCalls):
-    """``responses`` of an async client; see :class:`PlannedResponses`."""
-
-    api = RESPONSES
-
-    @overload
-    async def create(
-        self,
-        *,
-        input: Any,
-        model: str,
-        stream: Literal[False] | None = None,
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> Response: ...
-    @overload
-    async def create(
-        self,
-        *,
-        input: Any,
-        model: str,
-        stream: Literal[True],
-        context_blocks: Iterable[Block] | None = None,
-        conversation_id: str | None = None,
-        **arguments: Any,
-    ) -> AsyncStream[ResponseStreamEvent]: ...
-    async def create(self, **arguments: Any) -> Any:
-        """See :func:`wrap`, and the SDK for all other arguments."""
-        return await self._call("create", arguments)
-
-
-class PlannedChat(_Wrapped):
+class PlannedChat(_Wrapped, Generic[Whole, Streamed]):
     """``chat``."""
 
     @property
-    def completions(self) -> PlannedCompletions:
-        """See :func:`wrap`."""
-        return PlannedCompletions(self._inner.completions, self._planner)
+    def completions(self) -> PlannedCalls[Whole, Streamed]:
+        """Planned; see :func:`wrap`."""
+        return PlannedCalls(self._inner.completions, self._planner, CHAT)
 
 
-class PlannedAsyncChat(_Wrapped):
-    """``chat`` of an async client."""
-
-    @property
-    def completions(self) -> PlannedAsyncCompletions:
-        """See :func:`wrap`."""
-        return PlannedAsyncCompletions(self._inner.completions, self._planner)
+class _Client(_Wrapped):
+    def with_options(self, **options: Any) -> Self:
+        """As the SDK's, wrapped, with the same conversations."""
+        return type(self)(self._inner.with_options(**options), self._planner)
 
 
-class PlannedOpenAI(_Wrapped):
+class PlannedOpenAI(_Client):
     """An ``OpenAI`` client, wrapped; see :func:`wrap`."""
 
     @property
-    def chat(self) -> PlannedChat:
+    def chat(self) -> PlannedChat[ChatCompletion, Stream[ChatCompletionChunk]]:
         """``completions`` is planned."""
         return PlannedChat(self._inner.chat, self._planner)
 
     @property
-    def responses(self) -> PlannedResponses:
-        """``create`` is planned."""
-        return PlannedResponses(self._inner.responses, self._planner)
-
-    def with_options(self, **options: Any) -> PlannedOpenAI:
-        """As the SDK's, wrapped, with the same conversations."""
-        return PlannedOpenAI(self._inner.with_options(**options), self._planner)
+    def responses(self) -> PlannedCalls[Response, Stream[ResponseStreamEvent]]:
+        """Planned; see :func:`wrap`."""
+        return PlannedCalls(self._inner.responses, self._planner, RESPONSES)
 
     def __enter__(self) -> Self:
         self._inner.__enter__()
@@ -294,22 +188,18 @@ class PlannedOpenAI(_Wrapped):
         self._inner.__exit__(*error)
 
 
-class PlannedAsyncOpenAI(_Wrapped):
+class PlannedAsyncOpenAI(_Client):
     """An ``AsyncOpenAI`` client, wrapped; see :func:`wrap`."""
 
     @property
-    def chat(self) -> PlannedAsyncChat:
+    def chat(self) -> PlannedChat[Awaitable[ChatCompletion], Awaitable[AsyncStream[ChatCompletionChunk]]]:
         """``completions`` is planned."""
-        return PlannedAsyncChat(self._inner.chat, self._planner)
+        return PlannedChat(self._inner.chat, self._planner)
 
     @property
-    def responses(self) -> PlannedAsyncResponses:
-        """``create`` is planned."""
-        return PlannedAsyncResponses(self._inner.responses, self._planner)
-
-    def with_options(self, **options: Any) -> PlannedAsyncOpenAI:
-        """As the SDK's, wrapped, with the same conversations."""
-        return PlannedAsyncOpenAI(self._inner.with_options(**options), self._planner)
+    def responses(self) -> PlannedCalls[Awaitable[Response], Awaitable[AsyncStream[ResponseStreamEvent]]]:
+        """Planned; see :func:`wrap`."""
+        return PlannedCalls(self._inner.responses, self._planner, RESPONSES)
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
