@@ -192,6 +192,7 @@ def test_a_refused_request_is_not_remembered(engine: SimulatedEngine, plain: ope
         ({"context_blocks": [""]}, r"context_blocks\[0\]"),
         ({"context_blocks": [ContextBlock(id=1)]}, r"context_blocks\[0\].text"),
         ({"context_blocks": ["A"], "messages": []}, "messages"),
+        ({"context_blocks": ["A"], "extra_body": {"context_blocks": ["B"]}}, "given twice"),
         ({"conversation_id": ""}, "conversation_id"),
     ],
 )

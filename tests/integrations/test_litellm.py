@@ -135,6 +135,32 @@ def test_responses(callback: PrefixPilotCallback) -> None:
     assert "context_blocks" not in body
 
 
+def test_messages_and_completions(callback: PrefixPilotCallback) -> None:
+    async def ask(engine: SimulatedEngine) -> None:
+        await litellm.anthropic.messages.acreate(
+            model="anthropic/simulated",
+            api_base=engine.base_url,
+            api_key="unused",
+            max_tokens=16,
+            messages=[{"role": "user", "content": "Q?"}],
+            context_blocks=["A document."],
+        )
+        await litellm.atext_completion(
+            model="text-completion-openai/simulated",
+            api_base=f"{engine.base_url}/v1",
+            api_key="unused",
+            prompt="Q?",
+            context_blocks=["A document."],
+        )
+
+    with SimulatedEngine() as engine:
+        asyncio.run(ask(engine))
+        messages, completion = (request.json() for request in engine.requests)
+    assert "[Doc 1]\\nA document.\\n\\nQ?" in json.dumps(messages["messages"])
+    assert "[Doc 1]\\nA document.\\n\\nQ?" in json.dumps(completion["prompt"])
+    assert "context_blocks" not in messages and "context_blocks" not in completion
+
+
 def test_calls_that_are_not_async() -> None:
     callback = PrefixPilotCallback()
     with SimulatedEngine() as engine:

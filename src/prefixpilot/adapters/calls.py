@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from prefixpilot.adapters.conversations import Conversations, Prepared
 from prefixpilot.apis import Api
 from prefixpilot.core import ContextBlock
+from prefixpilot.errors import InvalidRequestError
 from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import SCOPE_FIELDS
 
@@ -45,7 +46,9 @@ def plan_call(
     given = sent.pop(FIELD, None)
     extra = sent.get(EXTRA)
     if isinstance(extra, Mapping) and FIELD in extra:
-        given = extra[FIELD] if given is None else given
+        if given is not None:
+            raise InvalidRequestError(FIELD, f"is given twice, the second time in {EXTRA}", "give it once")
+        given = extra[FIELD]
         sent[EXTRA] = {key: value for key, value in extra.items() if key != FIELD}
     if given is None and conversation_id is None:
         return PlannedCall(sent, Prepared(sent))

@@ -25,11 +25,8 @@ except ImportError:
 
 APIS: Final[Mapping[str, Api]] = {
     "acompletion": CHAT,
-    "completion": CHAT,
     "atext_completion": COMPLETIONS,
-    "text_completion": COMPLETIONS,
     "aresponses": RESPONSES,
-    "responses": RESPONSES,
     "anthropic_messages": MESSAGES,
 }
 """By LiteLLM's type of call. All others pass."""
