@@ -89,7 +89,7 @@ INTEGRATIONS ?= .venv-integrations
 FRAMEWORKS := langchain langchain-classic langchain-openai llama-index-core llama-index-llms-openai-like haystack-ai "litellm[proxy]" \
 	openai-agents mem0ai pytest
 
-test-integrations: ## the tests on real frameworks, in an environment of its own (.venv-integrations; 1.5 GB, first time 10 minutes)
+test-integrations: ## the tests on real frameworks, in an environment of its own (.venv-integrations; 1 GB, 10 minutes)
 	@if [ ! -x $(INTEGRATIONS)/bin/python ]; then $(PYTHON) -m venv $(INTEGRATIONS); fi
 	@if [ ! -f $(INTEGRATIONS)/frameworks ]; then $(INTEGRATIONS)/bin/python -m pip install --quiet $(FRAMEWORKS) \
 		&& touch $(INTEGRATIONS)/frameworks; fi
