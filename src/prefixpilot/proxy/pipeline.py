@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
 from typing import TypeVar
-from uuid import uuid4
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.core import Plan, TenantId
@@ -80,7 +80,7 @@ class Pipeline:
         preface: Preface | None = None,
         windows: Windows | None = None,
         cache_state: Callable[[], str] = lambda: UNKNOWN,
-        new_id: Callable[[], str] = lambda: uuid4().hex,
+        new_id: Callable[[], str] = lambda: token_hex(16),
     ) -> None:
         self._settings = settings
         self._pilot = pilot
