@@ -179,12 +179,12 @@ class HostedCache:
         nothing = written_tokens == 0 and not cached_tokens
         held = cached_tokens + (written_tokens or 0)
         for place in self._places(prompt):
-            if nothing or (place.written is None and self._contradicts(place, cached_tokens)):
+            if place.written is not None or self._entries.pending(place.prefix):
+                self._entries.answered(place.prefix, seen=0 < place.tokens <= held + DOUBT_TOKENS)
+            elif self._contradicts(place, cached_tokens):
                 self._entries.forget(place.prefix)
-            else:
-                seen = place.tokens <= held + DOUBT_TOKENS and held > 0
-                if place.written is not None:
-                    self._entries.answered(place.prefix, seen=seen)
+            if nothing:
+                self._entries.forget(place.prefix)
         self._measure(prompt, held if written_tokens else None, prompt_tokens)
 
     def failed(self, prompt: Sequence[HostedBlock], now: float) -> None:
@@ -223,7 +223,6 @@ class HostedCache:
         common = next((place for place in reversed(places) if place.prefix in self._sent), None)
         if common is not None and self._entries.state(common.prefix, now) == "cold" and self._long_enough(common.tokens):
             self._entries.begin(common.prefix, self._lifetime(None), now)
-            self._entries.answered(common.prefix)
 
     def _contradicts(self, place: _Place, cached_tokens: int) -> bool:
         """Whether a report says that an entry at this place was not read."""

@@ -70,6 +70,11 @@ class TtlModel:
             return False
         return max(now, self._now) - entry.used >= entry.lifetime.at_least
 
+    def pending(self, prefix: bytes) -> bool:
+        """Whether an entry is being written here, by a request that has no answer yet."""
+        entry = self._entries.get(prefix)
+        return entry is not None and not entry.readable
+
     def seen(self, prefix: bytes) -> bool:
         """Whether the provider has said that it holds this one, since it was last written anew."""
         entry = self._entries.get(prefix)
