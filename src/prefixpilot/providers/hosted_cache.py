@@ -172,7 +172,11 @@ class HostedCache:
         Raises:
             InvalidRequestError: a count is negative, or as :meth:`predict`.
         """
-        counts = (("cached_tokens", cached_tokens), ("written_tokens", written_tokens), ("prompt_tokens", prompt_tokens))
+        counts = (
+            ("cached_tokens", cached_tokens),
+            ("written_tokens", written_tokens),
+            ("prompt_tokens", prompt_tokens),
+        )
         for name, count in counts:
             if count is not None and count < 0:
                 raise InvalidRequestError(name, f"is {count}", "give an int of 0 or more")
@@ -221,7 +225,11 @@ class HostedCache:
     def _share(self, places: Sequence[_Place], now: float) -> None:
         """What this prompt has in common with earlier ones becomes an entry: the provider saw it for the second time."""
         common = next((place for place in reversed(places) if place.prefix in self._sent), None)
-        if common is not None and self._entries.state(common.prefix, now) == "cold" and self._long_enough(common.tokens):
+        if (
+            common is not None
+            and self._entries.state(common.prefix, now) == "cold"
+            and self._long_enough(common.tokens)
+        ):
             self._entries.begin(common.prefix, self._lifetime(None), now)
 
     def _contradicts(self, place: _Place, cached_tokens: int) -> bool:

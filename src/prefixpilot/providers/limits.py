@@ -199,7 +199,11 @@ def _row(where: str, value: Any) -> CacheLimits:
         models=_patterns(f"{where}.models", value["models"]),
         lifetimes=tuple(lifetimes.items()),
         write=tuple((ttl, float(price)) for ttl, price in write),
-        **{key: value[key] for key in (*_COUNTS, *_FLAGS, "provider", "source", "date", "default", "read") if key in value},
+        **{
+            key: value[key]
+            for key in (*_COUNTS, *_FLAGS, "provider", "source", "date", "default", "read")
+            if key in value
+        },
     )
 
 

@@ -13,17 +13,25 @@ from prefixpilot.residency.base import reported_tokens
 
 
 def expected_tokens(watch: Watch, places: Sequence[Place], page_size: int) -> int | None:
-    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more.
+    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more, or what stands
+    in front of the first block if only volatile text in it keeps that from being cached.
 
     ``None``: neither is known.
     """
     promised = 0
     if watch.prompt is not None and watch.prompt.pieces:  # else places are estimates, and so would be a miss
         promised = max((place.promised for place in places), default=0)
+        if volatile_at(watch) is not None:
+            promised = max((promised, *(place.start for place in places)))
         promised = reported_tokens(promised, watch.prompt.tokens, page_size)
     if watch.prediction is None:
         return promised or None
     return max(promised, watch.prediction.tokens)
+
+
+def volatile_at(watch: Watch) -> int | None:
+    """Tokens in front of the volatile text in which the prompt differs from those before; ``None``: no such text."""
+    return watch.parting.tokens if watch.parting is not None and watch.parting.volatile else None
 
 
 def evidence_of_another_prompt(watch: Watch) -> Evidence | None:
@@ -44,12 +52,9 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
     expected, reported = expected_tokens(watch, places, page_size), watch.cached_tokens
     if expected is None or reported is None:
         return None
-    found = Evidence(expected, reported, page_size)
+    found = Evidence(expected, reported, page_size, volatile_at=volatile_at(watch))
     if expected <= reported:
         return found
-    start = max((place.start for place in places), default=0)
-    if reported + page_size <= start:
-        found = found._replace(volatile_at=reported)
     prediction, prompt = watch.prediction, watch.prompt
     if prediction is not None and prediction.basis == "model":
         return found._replace(removed_at=reported)  # all that our model knows of a prompt that was cached once

@@ -14,19 +14,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
+from time import monotonic
 from typing import Any, Final, Protocol
 
+from prefixpilot.apis import APIS
+from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
 from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.fronts import Fronts, front_of
+from prefixpilot.proxy.cache.picture import Picture
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
-from prefixpilot.proxy.cache.view import CacheView, Finding
-from prefixpilot.proxy.cache.watch import Watch, facts_of
-from prefixpilot.proxy.call import Call, is_encoded
+from prefixpilot.proxy.cache.view import Finding
+from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
+from prefixpilot.proxy.call import Call, credential_of, is_encoded
 from prefixpilot.proxy.control.controller import Route
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.steps import Attempt
@@ -35,6 +40,8 @@ from prefixpilot.residency.attribution import Cause
 MAX_FINDINGS: Final = 1000
 GRACE_S: Final = 0.01
 """Events that the engine published before a request went out have come when so much time has passed."""
+
+_API: Final = {api.name: api for api in APIS}
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +63,25 @@ class CacheTracker:
         publishers: where events come from; ``None`` for none.
         max_requests: followed at once.
         attempt: our errors end here.
+        clock: monotonic seconds.
+        names_requests: whether each request needs an id of its own at the engine, by which it may be evicted.
     """
 
     def __init__(
         self,
-        view: CacheView,
+        view: Picture,
         figures: CacheFigures,
         tokens: TokenQueue | None,
         publishers: SourceMaker | None,
         max_requests: int,
         attempt: Attempt,
+        clock: Callable[[], float] = monotonic,
+        *,
+        names_requests: bool = True,
     ) -> None:
+        self.names_requests = names_requests
+        self._clock = clock
+        self._fronts = Fronts()
         self._view = view
         self._figures = figures
         self._tokens = tokens
@@ -134,11 +149,11 @@ class CacheTracker:
     # -- on the event loop
 
     @contextmanager
-    def following(self, call: Call, forward: Forward, account: Account) -> Iterator[None]:
+    def following(self, call: Call, forward: Forward, account: Account) -> Iterator[Watch | None]:
         """Within the block the request is sent and its answer passed on; ``account`` then says what it reported."""
         watch = self.sent(call, forward)
         try:
-            yield
+            yield watch
         finally:
             if watch is not None:
                 self.answered(watch, account)
@@ -152,6 +167,7 @@ class CacheTracker:
         body = None if not forward.touched and is_encoded(call) else forward.body
         route = Route(call.tenant, call.api.name, "")
         watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
+        watch.sent_at, watch.account = self._clock(), credential_of(call.headers).encode()
         asyncio.get_running_loop().call_later(GRACE_S, self._mark, watch)
         if self._tokens is None or body is None:
             self._later(lambda: self._read(watch, Tokenized("refused")))
@@ -170,7 +186,9 @@ class CacheTracker:
         """Its answer has ended, or there was none. O(1)."""
         self._open -= 1
         if account.usage is not None:
-            watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
+            usage = account.usage
+            watch.prompt_tokens, watch.cached_tokens = usage.prompt_tokens, usage.cached_tokens
+            watch.written_tokens = usage.written_tokens
         began = account.first_content is not None
         self._later(lambda: self._end(watch, began=began))
 
@@ -191,17 +209,26 @@ class CacheTracker:
 
     def _read(self, watch: Watch, tokenized: Tokenized) -> None:
         """The body's facts, the tokens if they are there, and the prediction if there can be one."""
-        if watch.body is not None:
-            watch.facts = facts_of(watch.body)
-            watch.route = watch.route._replace(model=watch.facts.model)
-            watch.body = None
         known = tokenized.got == "known"
         watch.prompt = tokenized.prompt or (read_tokenized(tokenized.data) if known else None)
+        prompt = self._read_body(watch)
         watch.read = True
-        if watch.prompt is not None:
-            watch.prediction = self._view.predict(watch)
+        self._view.read(watch, prompt)
         if watch.began is not None:
             self._settle(watch)
+
+    def _read_body(self, watch: Watch) -> Prompt | None:
+        """The body's facts, its front, and its prompt; ``None`` if it cannot be read."""
+        if watch.body is None:
+            return None
+        document, watch.body = read_body(watch.body), None
+        watch.facts = facts_of(document)
+        watch.route = watch.route._replace(model=watch.facts.model)
+        prompt = _API[watch.route.api].read(document)
+        if prompt is not None:
+            watch.front = front_of(prompt, watch.plans, watch.prompt)
+            watch.parting = self._fronts.parting(watch.route, watch.front)
+        return prompt
 
     def _end(self, watch: Watch, *, began: bool) -> None:
         watch.began = began
@@ -211,8 +238,11 @@ class CacheTracker:
     def _settle(self, watch: Watch) -> None:
         """Its tokens and its answer are there, or will not come."""
         if not watch.began:
+            self._view.failed(watch)
             return
-        finding = self._view.settle(watch)
+        finding = self._view.settle(watch)._replace(parting=watch.parting)
+        if watch.front is not None:
+            self._fronts.add(watch.route, watch.front)
         with self._lock:
             self._count(watch, finding)
 
@@ -265,4 +295,4 @@ class CacheTracker:
             causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
         sizes = self._view.sizes()._asdict()
         shown = {"predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
-        return {"state": self.state, "followed": True, **sizes, **shown}
+        return {"state": self.state, "followed": True, **self._view.described(), **sizes, **shown}

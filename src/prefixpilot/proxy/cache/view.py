@@ -7,15 +7,17 @@ One lock. The source's thread applies events, the tracker's thread asks and sett
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import CacheCleared, EventBatch, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
+from prefixpilot.proxy.cache.fronts import Parting
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
@@ -58,6 +60,7 @@ class Finding(NamedTuple):
         cause: why less was reused than could have been, or another number than was predicted.
         missed_tokens: how many fewer.
         mismatched: the engine counted another number of tokens than it told of this prompt.
+        parting: where its front parts from those of the requests before; ``None``: nowhere, or it is not known.
     """
 
     state: str
@@ -68,10 +71,12 @@ class Finding(NamedTuple):
     cause: Cause | None
     missed_tokens: int
     mismatched: bool = False
+    parting: Parting | None = None
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""
-        return {**self._asdict(), "cause": None if self.cause is None else self.cause.value}
+        parting = None if self.parting is None else self.parting.shown()
+        return {**self._asdict(), "cause": None if self.cause is None else self.cause.value, "parting": parting}
 
 
 class Sizes(NamedTuple):
@@ -153,6 +158,18 @@ class CacheView:
         return len(changes)
 
     # -- requests
+
+    def read(self, watch: Watch, prompt: Prompt | None) -> None:
+        """A request has gone out, and its tokens are there, or will not come."""
+        if watch.prompt is not None:
+            watch.prediction = self.predict(watch)
+
+    def failed(self, watch: Watch) -> None:
+        """There was no answer: nothing is known of what the engine holds of it."""
+
+    def described(self) -> Mapping[str, Any]:
+        """For ``/stats``: nothing but what :meth:`sizes` says."""
+        return {}
 
     def predict(self, watch: Watch) -> Prediction | None:
         """Cached tokens of a prompt, as of when it went out, and of what the engine had published by then.
