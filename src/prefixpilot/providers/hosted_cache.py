@@ -1,14 +1,14 @@
 """What of a request a hosted provider will probably read from its cache, corrected by its usage numbers.
 
-Three kinds of providers, by their row of the table. Where a request carries *marks* (Anthropic; OpenAI from GPT-5.6 on),
-an entry is written at each mark, and looked for at each mark and at the blocks before it
+Three kinds of providers, by their row of the table. Where a request carries *marks* (Anthropic; OpenAI from GPT-5.6
+on), an entry is written at each mark, and looked for at each mark and at the blocks before it
 (https://platform.claude.com/docs/en/build-with-claude/prompt-caching). Where prompts are kept as *whole units*
 (DeepSeek), one is written at the end of each prompt, and where two prompts were seen to part
-(https://api-docs.deepseek.com/guides/kv_cache). Else (OpenAI before GPT-5.6, Gemini) every prefix of a prompt that was
-sent can be read. All: nothing below the minimum, and whole increments.
+(https://api-docs.deepseek.com/guides/kv_cache). Else (OpenAI before GPT-5.6, Gemini) every prefix of a prompt that
+was sent can be read. All: nothing below the minimum, and whole increments.
 
-Lengths come as estimates. The provider's own counts correct them: all are scaled by what it counted lately, and a prefix
-whose length it has told is known to the token.
+Lengths come as estimates. The provider's own counts correct them: all are scaled by what it counted lately, and a
+prefix whose length it has told is known to the token.
 
 Usage numbers: ``cached_tokens`` of OpenAI; ``cache_read_input_tokens`` and ``cache_creation_input_tokens`` of
 Anthropic, read and written; ``prompt_cache_hit_tokens`` of DeepSeek, whose ``prompt_cache_miss_tokens`` are the rest of
@@ -223,7 +223,7 @@ class HostedCache:
         return [places[number] for number in sorted(seen, reverse=True) if self._long_enough(places[number].tokens)]
 
     def _share(self, places: Sequence[_Place], now: float) -> None:
-        """What this prompt has in common with earlier ones becomes an entry: the provider saw it for the second time."""
+        """What this prompt has in common with earlier ones becomes an entry: it was seen for the second time."""
         common = next((place for place in reversed(places) if place.prefix in self._sent), None)
         if (
             common is not None

@@ -80,7 +80,7 @@ class ProxyApp:
         settings: where the engine is, and every bound.
         pilot: plans the blocks; a new one if ``None``.
         tracer_provider: of OpenTelemetry, where spans go if they are asked for; the global one if ``None``.
-        clock: seconds, monotonic: rates of cache keys.
+        clock: seconds, monotonic: rates of cache keys, lifetimes of a hosted provider's entries.
         steps: collaborators of :class:`Pipeline`, to put in the place of the ordinary ones.
 
     Attributes:

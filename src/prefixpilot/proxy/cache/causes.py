@@ -8,7 +8,7 @@ from prefixpilot.proxy.cache.places import Place
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import RankView
 from prefixpilot.proxy.cache.watch import Facts, Rank, Watch
-from prefixpilot.residency.attribution import Evidence
+from prefixpilot.residency.attribution import Evidence, ends_at
 from prefixpilot.residency.base import reported_tokens
 
 
@@ -57,7 +57,8 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
         return found
     prediction, prompt = watch.prediction, watch.prompt
     if prediction is not None and prediction.basis == "model":
-        return found._replace(removed_at=reported)  # all that our model knows of a prompt that was cached once
+        right = prediction.tokens <= reported and ends_at(found, found.volatile_at)
+        return found if right else found._replace(removed_at=reported)  # all that our model knows of what it once held
     if prompt is None:
         return found
     views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]

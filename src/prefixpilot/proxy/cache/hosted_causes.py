@@ -16,8 +16,8 @@ PIECE_TOKENS: Final = 128
 def hosted_evidence(watch: Watch, prediction: Prediction, hosted: Hosting, reported: int) -> Evidence:
     """Why ``reported`` cached tokens are fewer than there could have been.
 
-    Lengths are estimates until the provider has told them, so that what differs by less than an increment, or an eighth,
-    is no difference.
+    Lengths are estimates until the provider has told them, so that what differs by less than an increment, or an
+    eighth, is no difference.
     """
     limits, past = hosted.limits, hosted.past
     page = prediction.page_size if reported else max(prediction.page_size, limits.minimum_tokens or 0)
@@ -46,7 +46,7 @@ def _much_more(one: int, other: int, *, page: int) -> bool:
 
 
 def _volatile_front(watch: Watch, hosted: Hosting, reported: int) -> int:
-    """Tokens of the front that could have been read, but for volatile text in it behind what was; 0 if that is not so."""
+    """Tokens of the front that could have been read, but for volatile text behind what was; 0 if that is not so."""
     parting, front = watch.parting, watch.front
     if parting is None or front is None or not parting.volatile or not front.whole:
         return 0

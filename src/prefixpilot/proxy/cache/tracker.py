@@ -17,7 +17,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from prefixpilot.apis import APIS
+from prefixpilot.apis import API_OF_NAME
 from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
 from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
@@ -40,8 +40,6 @@ from prefixpilot.residency.attribution import Cause
 MAX_FINDINGS: Final = 1000
 GRACE_S: Final = 0.01
 """Events that the engine published before a request went out have come when so much time has passed."""
-
-_API: Final = {api.name: api for api in APIS}
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +222,7 @@ class CacheTracker:
         document, watch.body = read_body(watch.body), None
         watch.facts = facts_of(document)
         watch.route = watch.route._replace(model=watch.facts.model)
-        prompt = _API[watch.route.api].read(document)
+        prompt = API_OF_NAME[watch.route.api].read(document)
         if prompt is not None:
             watch.front = front_of(prompt, watch.plans, watch.prompt)
             watch.parting = self._fronts.parting(watch.route, watch.front)
