@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,8 +21,8 @@ from prefixpilot.engines.llamacpp_slots import read_slots
 from prefixpilot.errors import ConfigError
 
 MANIFEST: Final = "slots.json"
-TIMEOUT_S: Final = 20.0
-"""Of each request; a slot of 8,192 tokens of SmolLM2-135M takes 180 MiB."""
+BOUND_S: Final = 20.0
+"""Seconds that saving, or restoring, may take in all; a slot of 8,192 tokens of SmolLM2-135M takes 180 MiB."""
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +59,13 @@ class SavedSlots:
     def save(self, url: str) -> Kept:
         """Save all slots that hold a prompt, those with the most tokens first."""
         self._delete()
-        reports = [slot for slot in read_slots(_ask(url, "GET", "/slots")) if slot.prompt_tokens and not slot.busy]
+        engine = _Engine(url)
+        reports = [slot for slot in read_slots(engine.ask("GET", "/slots")) if slot.prompt_tokens and not slot.busy]
         saved: list[dict[str, Any]] = []
         total = 0
         for report in sorted(reports, key=lambda slot: (-(slot.prompt_tokens or 0), slot.slot)):
             name = f"slot-{report.slot}.bin"
-            tokens = _count(_ask(url, "POST", f"/slots/{report.slot}?action=save", {"filename": name}), "n_saved")
+            tokens = _count(engine.ask("POST", f"/slots/{report.slot}?action=save", {"filename": name}), "n_saved")
             size = self._size(name)
             if tokens and total + size <= self._max_bytes:
                 total += size
@@ -75,8 +77,9 @@ class SavedSlots:
 
     def restore(self, url: str) -> Kept:
         """Put the saved prompts back into their slots, and delete the files."""
+        engine = _Engine(url)
         back = [
-            _count(_ask(url, "POST", f"/slots/{slot}?action=restore", {"filename": name}), "n_restored")
+            _count(engine.ask("POST", f"/slots/{slot}?action=restore", {"filename": name}), "n_restored")
             for slot, name in self._saved()
         ]
         self._delete()
@@ -119,19 +122,29 @@ class SavedSlots:
             self._remove(path.name)
 
 
-def _ask(url: str, method: str, target: str, body: Any = None) -> Any:
-    """The JSON of an answer; ``None`` for any other."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
-    try:
-        data = None if body is None else json.dumps(body).encode()
-        connection.request(method, target, data, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return json.loads(response.read()) if response.status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        log.warning("%s of the embedded engine failed: %s", target.partition("?")[0], type(error).__name__)
-        return None
-    finally:
-        connection.close()
+class _Engine:
+    """Asks a llama.cpp server, for no longer than :data:`BOUND_S` in all."""
+
+    def __init__(self, url: str) -> None:
+        self._host = urlsplit(url).netloc
+        self._until = time.monotonic() + BOUND_S
+
+    def ask(self, method: str, target: str, body: Any = None) -> Any:
+        """The JSON of an answer; ``None`` for any other, and once the bound has passed."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            return None
+        connection = http.client.HTTPConnection(self._host, timeout=left)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, target, data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return json.loads(response.read()) if response.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            log.warning("%s of the embedded engine failed: %s", target.partition("?")[0], type(error).__name__)
+            return None
+        finally:
+            connection.close()
 
 
 def _count(document: Any, name: str) -> int:
