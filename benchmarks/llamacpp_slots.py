@@ -33,6 +33,8 @@ from prefixpilot.proxy import ProxySettings, serve_in_thread
 from prefixpilot.testing.tiny_model import cut_model
 
 WORDS = ("harbour", "gate", "opens", "before", "the", "ferry", "and", "closes", "when", "tide", "turns", "old", "pier")
+Choice = Literal["off", "auto"]
+CHOICES: tuple[Choice, ...] = ("off", "auto")
 SYSTEM = {"role": "system", "content": "Answer in one sentence, from the documents if there are any."}
 
 
@@ -82,7 +84,7 @@ def workload(name: str, seed: int, requests: int) -> list[Step]:
 
 
 @contextmanager
-def endpoint(model: Path, slots: Literal["auto", "off"], directory: Path | None = None) -> Iterator[str]:
+def endpoint(model: Path, slots: Choice, directory: Path | None = None) -> Iterator[str]:
     """A proxy before the engine, just started."""
     with (
         EmbeddedEngine(model, slot_directory=directory) as engine,
@@ -113,7 +115,7 @@ def named(url: str) -> int:
         return int(json.load(answer)["slots"]["named"])
 
 
-def restarted(model: Path, steps: Sequence[Step], slots: Literal["auto", "off"], directory: Path | None) -> Any:
+def restarted(model: Path, steps: Sequence[Step], slots: Choice, directory: Path | None) -> Any:
     """The second half of a workload, behind a restart; and what stopping took, saving included."""
     histories: dict[str, list[dict[str, str]]] = {}
     half = len(steps) // 2
@@ -138,13 +140,13 @@ def main() -> None:
             for name in ("conversations", "mixed", "agents"):
                 steps = workload(name, seed, args.requests)
                 row: dict[str, Any] = {"workload": name, "seed": seed}
-                for slots in ("off", "auto"):
+                for slots in CHOICES:
                     with endpoint(model, slots) as url:
                         row[slots] = {**asdict(run(url, steps, {})), "named": named(url)}
                 naming.append(row)
                 print(row, flush=True)
             steps = workload("conversations", seed, args.requests)
-            for slots in ("off", "auto"):
+            for slots in CHOICES:
                 forgotten = restarted(model, steps, slots, None)
                 kept = restarted(model, steps, slots, Path(folder) / f"slots-{seed}-{slots}")
                 restart.append({"seed": seed, "slots": slots, "forgotten": forgotten, "kept": kept})
