@@ -87,6 +87,12 @@ def test_a_frame_says_what_the_proxy_says() -> None:
     assert "added      2.00 ms" in shown
 
 
+def test_whose_cache_it_is_if_a_hosted_providers() -> None:
+    cache = {**STATS["engine_cache"], "state": "UNKNOWN", "provider": "anthropic"}
+    shown = frame("http://p", Reading(10.0, {**STATS, "engine_cache": cache}))
+    assert shown.splitlines()[0].endswith("cache UNKNOWN   of anthropic, by its documents and counts")
+
+
 def test_what_is_new_since_the_frame_before() -> None:
     later = {
         **STATS,

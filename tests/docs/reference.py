@@ -33,6 +33,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "embedded.model": "model.gguf",
     "embedded.context": 8192,
     "embedded.threads": 4,
+    "embedded.max_slot_bytes": 1 << 30,
 }
 """Of settings that have no default."""
 

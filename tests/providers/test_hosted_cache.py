@@ -118,6 +118,63 @@ def test_a_failed_request_leaves_nothing_behind() -> None:
     assert cache.predict(longer, 3.0) == (5000, "cached")
 
 
+def test_a_unit_is_read_whole_and_what_two_prompts_share_becomes_one() -> None:
+    cache = HostedCache(DEEPSEEK)
+    assert asked(cache, blocks("abc"), 0.0).tokens == 0
+    assert asked(cache, blocks("abcd"), 1.0) == (3000, "unknown")
+    assert asked(cache, blocks("abx"), 2.0).tokens == 0
+    assert asked(cache, blocks("aby"), 3.0).tokens == 2000
+
+
+def test_an_implicit_mark_is_found_however_far_it_lies_back() -> None:
+    cache = HostedCache(limits("openai", "gpt-5.6"))
+    asked(cache, [HostedBlock(b"front", 1500), HostedBlock(b"q", 9, "30m")], 0.0)
+    tail = [HostedBlock(bytes([n]), 10) for n in range(90)]
+    longer = [HostedBlock(b"front", 1500), HostedBlock(b"q", 9), *tail, HostedBlock(b"end", 9, "30m")]
+    assert cache.predict(longer, 1.0) == (1509, "cached")
+    assert cache.predict([HostedBlock(b"front", 1500), HostedBlock(b"r", 9, "30m")], 1.0) == (0, "cold")
+
+
+def test_the_providers_counts_correct_estimates() -> None:
+    cache = HostedCache(CLAUDE)
+    prompt = blocks("abcdef", marks="d")
+    cache.send(prompt, 0.0)
+    cache.observe(prompt, 0, written_tokens=4440, prompt_tokens=6600)
+    assert cache.scale == pytest.approx(1.1)
+    assert cache.predict(prompt, 1.0).tokens == 4440, "the length of a prefix that it told is exact"
+    assert cache.predict(blocks("abcdxy", marks="y"), 1.0).tokens == 4440
+    gpt = HostedCache(GPT)
+    gpt.send(blocks("abc"), 0.0)
+    gpt.observe(blocks("abc"), 0, prompt_tokens=3333)
+    assert gpt.predict(blocks("abcd"), 1.0).tokens == 3333 // 128 * 128
+    assert gpt.predict(blocks("ab"), 1.0).tokens == 2222 // 128 * 128
+
+
+def test_an_estimate_that_is_a_little_long_contradicts_no_report() -> None:
+    cache = HostedCache(CLAUDE)
+    asked(cache, blocks("abcd", marks="d"), 0.0)
+    longer = blocks("abcdef", marks="f")
+    cache.send(longer, 1.0)
+    cache.observe(longer, 3800, written_tokens=1900)
+    assert cache.predict(blocks("abcd", marks="d"), 2.0).state == "cached"
+
+
+def test_what_became_of_what_was_sent() -> None:
+    cache = HostedCache(CLAUDE)
+    prompt = blocks("abcde", marks="e")
+    assert cache.past(prompt, 0.0) == (0, 0, 0)
+    cache.send(prompt, 0.0)
+    assert cache.past(prompt, 1.0) == (0, 0, 0), "sent, and nothing said yet"
+    cache.observe(prompt, 0, written_tokens=5000)
+    assert cache.past(prompt, 1.0) == (0, 5000, 0)
+    assert cache.past(prompt, 301.0) == (5000, 0, 0)
+    cache.send(blocks("v", 400, marks="v"), 1.0)
+    assert cache.past(blocks("vw", 400, marks="w"), 2.0) == (0, 0, 400)
+    unpublished = HostedCache(DEEPSEEK)
+    asked(unpublished, blocks("ab"), 0.0)
+    assert unpublished.past(blocks("ab"), 1e9).lapsed == 0, "no lifetime is published, so none is over"
+
+
 def test_scopes_are_apart() -> None:
     one, other = HostedCache(CLAUDE, b"one"), HostedCache(CLAUDE, b"other")
     assert one._places(blocks("a"))[0].prefix != other._places(blocks("a"))[0].prefix
@@ -148,11 +205,16 @@ class HostedMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.used: dict[str, float] = {}
         """When each entry was last used, by the text of its prefix."""
+        self.sent: set[str] = set()
 
     def prefixes(self, text: str, marks: set[str]) -> list[str]:
         """Those at which a prompt writes."""
-        automatic = self.row.max_breakpoints is None
-        heads = [text[: n + 1] for n, letter in enumerate(text) if automatic or letter in marks]
+        ends = self.row.ends
+        heads = [
+            text[: n + 1]
+            for n, letter in enumerate(text)
+            if (n == len(text) - 1 if ends else self.row.everywhere or letter in marks)
+        ]
         return [head for head in heads if self.row.cacheable(len(head) * 2000)]
 
     @rule(prompt=PROMPTS, wait=st.sampled_from([0.0, 10.0, 299.0]))
@@ -172,10 +234,14 @@ class HostedMachine(RuleBasedStateMachine):
             assert prediction.tokens == self.row.cacheable(found * 2000)
             assert (prediction.state == "cold") == (not found)
         self.cache.observe(sent, self.row.cacheable(found * 2000))
+        common = max((len(p) for p in self.sent if text.startswith(p)), default=0)
+        self.sent |= {text[: n + 1] for n in range(len(text))}
         self.used.update(dict.fromkeys([*writes, text[:found]] if found else writes, self.now))
         for head in [text[: n + 1] for n in range(found, len(text))]:
             if head not in writes and self.row.cacheable(len(head) * 2000) > found * 2000:
                 self.used.pop(head, None)
+        if self.row.shares and common:
+            self.used.setdefault(text[:common], self.now)
 
     @invariant()
     def sound(self) -> None:

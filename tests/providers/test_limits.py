@@ -33,6 +33,8 @@ from prefixpilot.providers.limits import CacheLimits, Lifetime, builtin_limits, 
         ("gemini", "gemini-2.5-flash", 2048, 0.1),
         ("gemini", "gemini-3.8-flash", 4096, 0.1),
         ("deepseek", "deepseek-chat", None, None),
+        ("anthropic", "claude-haiku-5-5", 4096, 0.1),
+        ("gemini", "gemini-4-argon", 4096, 0.1),
     ],
 )
 def test_rows(provider: str, model: str, minimum: int | None, read: float | None) -> None:
@@ -117,6 +119,7 @@ date = 2026-01-01
         (ROW + "minimum_tokens = 0", "row[0].minimum_tokens"),
         (ROW + "minimum_tokens = true", "row[0].minimum_tokens"),
         (ROW + "minimum = 3", "row[0].minimum"),
+        (ROW + "ends = 1", "row[0].ends"),
         (ROW + "read = -0.1", "row[0].read"),
         (ROW + "lifetimes = 3", "row[0].lifetimes"),
         (ROW + "lifetimes = { 5m = [300] }", "row[0].lifetimes.5m"),

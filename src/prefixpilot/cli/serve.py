@@ -163,7 +163,7 @@ def _serve(serving: ServeSettings) -> None:
         engine = None
         if serving.engine == EMBEDDED:
             print("starting the embedded engine ...", file=sys.stderr, flush=True)
-            engine = stack.enter_context(_embedded_engine(serving.embedded))
+            engine = stack.enter_context(_embedded_engine(serving.embedded, serving.store.directory))
         settings = serving.proxy(serving.engine if engine is None else engine.base_url)
         if settings.tracing.enabled:
             from prefixpilot.proxy.tracing import exporting
@@ -175,13 +175,18 @@ def _serve(serving: ServeSettings) -> None:
         _watch(server, engine)
 
 
-def _embedded_engine(settings: EmbeddedSettings) -> EmbeddedEngine:
-    from prefixpilot.engines.llamacpp import CONTEXT_TOKENS, EmbeddedEngine
+def _embedded_engine(settings: EmbeddedSettings, state: Path | None) -> EmbeddedEngine:
+    """Its slots outlive it where conversations do."""
+    from prefixpilot.engines.llamacpp import CONTEXT_TOKENS, MAX_SLOT_BYTES, EmbeddedEngine
     from prefixpilot.engines.models import resolve_model
 
     context = CONTEXT_TOKENS if settings.context is None else settings.context
     model = resolve_model(None if settings.model is None else Path(settings.model))
-    return EmbeddedEngine(model, context_tokens=context, threads=settings.threads)
+    most = MAX_SLOT_BYTES if settings.max_slot_bytes is None else settings.max_slot_bytes
+    slots = state / "slots" if state is not None and most else None
+    return EmbeddedEngine(
+        model, context_tokens=context, threads=settings.threads, slot_directory=slots, max_slot_bytes=most
+    )
 
 
 def load_index(path: Path, config: PilotConfig) -> ContextPilot:

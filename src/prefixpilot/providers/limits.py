@@ -34,7 +34,10 @@ class CacheLimits:
         minimum_tokens: a shorter prefix is not cached; no error tells it.
         increment_tokens: cached lengths are multiples of it.
         max_breakpoints: cache marks in one request.
-        lookback: content blocks before a mark among which an earlier entry is looked for.
+        lookback: content blocks before a mark, itself included, among which an earlier entry is looked for; ``None``:
+            all of them.
+        ends: an entry is written at the end of each prompt too, or of its newest message, without a mark there.
+        shares: what two prompts have in common becomes an entry as the second one is sent.
         default: the TTL where the request names none; a key of ``lifetimes``.
         lifetimes: of an entry, by TTL.
         write: price of a token written, by TTL, in units of an uncached input token.
@@ -52,6 +55,8 @@ class CacheLimits:
     increment_tokens: int | None = None
     max_breakpoints: int | None = None
     lookback: int | None = None
+    ends: bool = False
+    shares: bool = False
     default: str | None = None
     lifetimes: tuple[tuple[str, Lifetime], ...] = ()
     write: tuple[tuple[str, float], ...] = ()
@@ -65,6 +70,11 @@ class CacheLimits:
     def write_price(self, ttl: str | None = None) -> float | None:
         """Of a token written with this TTL, or the default one."""
         return dict(self.write).get(ttl or self.default or "")
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every prefix of a prompt that was sent can be read, not only those at which entries are written."""
+        return self.max_breakpoints is None and not self.ends
 
     def cacheable(self, tokens: int) -> int:
         """How many of a prefix of ``tokens`` tokens can be cached: 0 below the minimum, else whole increments."""
@@ -156,8 +166,9 @@ def _host(where: str, value: Any, rows: tuple[CacheLimits, ...]) -> tuple[str, s
 
 
 _COUNTS = ("minimum_tokens", "increment_tokens", "max_breakpoints", "lookback", "key_rate")
+_FLAGS = ("ends", "shares")
 _REQUIRED = ("provider", "models", "source", "date")
-_KEYS = {*_REQUIRED, *_COUNTS, "default", "lifetimes", "write", "read"}
+_KEYS = {*_REQUIRED, *_COUNTS, *_FLAGS, "default", "lifetimes", "write", "read"}
 
 
 def _row(where: str, value: Any) -> CacheLimits:
@@ -174,6 +185,8 @@ def _row(where: str, value: Any) -> CacheLimits:
     for key in _COUNTS:
         count = value.get(key, 1)
         _require(type(count) is int and count >= 1, f"{where}.{key}", count, "an int of 1 or more")
+    for key in _FLAGS:
+        _require(isinstance(value.get(key, False), bool), f"{where}.{key}", value.get(key), "true or false")
     _require(_price(value.get("read", 1.0)), f"{where}.read", value.get("read"), "a price of 0 or more")
     lifetimes = {ttl: _lifetime(f"{where}.lifetimes.{ttl}", pair) for ttl, pair in _named(where, value, "lifetimes")}
     write = _named(where, value, "write")
@@ -186,7 +199,11 @@ def _row(where: str, value: Any) -> CacheLimits:
         models=_patterns(f"{where}.models", value["models"]),
         lifetimes=tuple(lifetimes.items()),
         write=tuple((ttl, float(price)) for ttl, price in write),
-        **{key: value[key] for key in (*_COUNTS, "provider", "source", "date", "default", "read") if key in value},
+        **{
+            key: value[key]
+            for key in (*_COUNTS, *_FLAGS, "provider", "source", "date", "default", "read")
+            if key in value
+        },
     )
 
 

@@ -29,6 +29,7 @@ class _Entry:
     lifetime: Lifetime
     used: float
     readable: bool
+    seen: bool = False
 
 
 class TtlModel:
@@ -62,6 +63,23 @@ class TtlModel:
             return "pending"
         return "cached" if idle < entry.lifetime.at_least else "unknown"
 
+    def lapsed(self, prefix: bytes, now: float) -> bool:
+        """Whether an entry was written here whose published lifetime is over at ``now``, or may be."""
+        entry = self._entries.get(prefix)
+        if entry is None or entry.lifetime.at_most == float("inf"):
+            return False
+        return max(now, self._now) - entry.used >= entry.lifetime.at_least
+
+    def pending(self, prefix: bytes) -> bool:
+        """Whether an entry is being written here, by a request that has no answer yet."""
+        entry = self._entries.get(prefix)
+        return entry is not None and not entry.readable
+
+    def seen(self, prefix: bytes) -> bool:
+        """Whether the provider has said that it holds this one, since it was last written anew."""
+        entry = self._entries.get(prefix)
+        return entry is not None and entry.seen
+
     def begin(self, prefix: bytes, lifetime: Lifetime, now: float) -> CacheState:
         """A request with this prefix starts: what it meets. A hit refreshes the entry; else one is written, and it can
         be read once :meth:`answered` says so."""
@@ -79,11 +97,15 @@ class TtlModel:
             self._entries.popitem(last=False)
         return state
 
-    def answered(self, prefix: bytes) -> None:
-        """The answer to a request with this prefix has begun: its entry can be read. Nothing if it is not held."""
+    def answered(self, prefix: bytes, *, seen: bool = False) -> None:
+        """The answer to a request with this prefix has begun: its entry can be read. Nothing if it is not held.
+
+        ``seen``: the provider says so itself.
+        """
         entry = self._entries.get(prefix)
         if entry is not None:
             entry.readable = True
+            entry.seen = entry.seen or seen
 
     def forget(self, prefix: bytes) -> None:
         """The provider reported a miss, or the request failed: nothing is held of it."""

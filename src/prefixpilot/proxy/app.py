@@ -19,6 +19,7 @@ from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.cache.following import followed
+from prefixpilot.proxy.cache.watch import Watch, with_expected
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, wants_plan
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.engine_models import EngineModels
@@ -79,7 +80,7 @@ class ProxyApp:
         settings: where the engine is, and every bound.
         pilot: plans the blocks; a new one if ``None``.
         tracer_provider: of OpenTelemetry, where spans go if they are asked for; the global one if ``None``.
-        clock: seconds, monotonic: rates of cache keys.
+        clock: seconds, monotonic: rates of cache keys, lifetimes of a hosted provider's entries.
         steps: collaborators of :class:`Pipeline`, to put in the place of the ordinary ones.
 
     Attributes:
@@ -109,7 +110,7 @@ class ProxyApp:
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
         self._upstream = Upstream(settings)
-        self._cache = followed(settings, self._planner, self._upstream, self.metrics, self._attempt)
+        self._cache = followed(settings, self._planner, self._upstream, self.metrics, self._attempt, clock)
         self._ordinary = OrdinaryTreat.of(
             settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )
@@ -191,7 +192,7 @@ class ProxyApp:
             await asyncio.to_thread(self._conversations.close)
 
     def _headers(self, call: Call, forward: Forward) -> h.RawHeaders:
-        return _request_headers(call, forward, named=self._cache is not None)
+        return _request_headers(call, forward, named=self._cache is not None and self._cache.names_requests)
 
     def _known(self) -> str:
         """How the engine's cache is known now, as a plan says it."""
@@ -268,9 +269,11 @@ class ProxyApp:
                 return
             with (
                 self._slots.sending(call, forward, self._headers(call, forward), current_account()) as sending,
-                nullcontext() if self._cache is None else self._cache.following(call, forward, current_account()),
+                nullcontext()
+                if self._cache is None
+                else self._cache.following(call, forward, current_account()) as watch,
             ):
-                await self._relay(exchange, target, sending.headers, sending.body, forward)
+                await self._relay(exchange, target, sending.headers, sending.body, forward, watch)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"
@@ -311,6 +314,7 @@ class ProxyApp:
         headers: h.RawHeaders,
         body: bytes | AsyncIterable[bytes] | None,
         forward: Forward | None,
+        watch: Watch | None = None,
     ) -> None:
         again = forward is not None  # to ask a model twice does no harm
         async with self._upstream.request(exchange.method, target, headers, body, repeatable=again) as response:
@@ -322,7 +326,7 @@ class ProxyApp:
             answer = response_headers(response)
             told = None if forward is None else self.pipeline.told(forward, response.status)
             if told is not None:
-                answer.append((h.PLAN, told))
+                answer.append((h.PLAN, told if watch is None else self._expected(told, watch)))
             await exchange.start(response.status, answer, response_reason(response), waits=is_complete(response))
             observation = self._observe(forward, response)
             try:
@@ -330,6 +334,11 @@ class ProxyApp:
             finally:
                 if observation is not None:
                     account.first_content, account.usage = observation.first_content, observation.usage
+
+    def _expected(self, header: bytes, watch: Watch) -> bytes:
+        """A plan header, and what the picture of the engine's cache predicts, if that is there by now."""
+        told = self.pipeline.attempt("report", lambda: with_expected(header, watch.prediction))
+        return header if isinstance(told, Failed) else told
 
     def _observe(self, forward: Forward | None, response: EngineResponse) -> Observation | None:
         if forward is None:

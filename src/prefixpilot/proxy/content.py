@@ -19,11 +19,13 @@ class Usage:
     Attributes:
         prompt_tokens: all of the prompt, cached ones included.
         completion_tokens: of the answer.
+        written_tokens: of it, written to a hosted provider's cache.
     """
 
     prompt_tokens: int | None
     cached_tokens: int | None
     completion_tokens: int | None = None
+    written_tokens: int | None = None
 
 
 class Heard(NamedTuple):
@@ -162,8 +164,9 @@ def _openai_usage(value: Any, name: str) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     if cached is None:
         cached = value.get("prompt_cache_hit_tokens")
+    written = details.get("cache_write_tokens") if isinstance(details, dict) else None
     generated = value.get("completion_tokens" if name == "prompt_tokens" else "output_tokens")
-    return Usage(_count(value.get(name)), _count(cached), _count(generated))
+    return Usage(_count(value.get(name)), _count(cached), _count(generated), _count(written))
 
 
 def _llamacpp_usage(timings: Any) -> Usage | None:
@@ -184,7 +187,7 @@ def _anthropic_usage(value: Any) -> Usage | None:
         return None
     parts = [_count(value.get(f"{name}input_tokens")) for name in ("", "cache_read_", "cache_creation_")]
     total = sum(part or 0 for part in parts)
-    return Usage(total, parts[1]) if total else None
+    return Usage(total, parts[1], _count(value.get("output_tokens")), parts[2]) if total else None
 
 
 def _count(value: Any) -> int | None:

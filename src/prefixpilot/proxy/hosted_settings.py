@@ -9,7 +9,7 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.providers.breakpoints import BreakpointSettings
 from prefixpilot.providers.cache_key import KEY_RATE
 
-UpstreamKind = Literal["auto", "anthropic", "openai", "other"]
+UpstreamKind = Literal["auto", "anthropic", "openai", "gemini", "deepseek", "other"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,11 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
                 "type": "object",
                 "required": ["state", "followed"],
                 "description": "how the engine's cache is followed, what was predicted of it, and why it was otherwise",
-                "properties": {"state": _STATE, "followed": {"type": "boolean"}},
+                "properties": {
+                    "state": _STATE,
+                    "followed": {"type": "boolean"},
+                    "provider": {"type": "string", "description": "whose cache it is, if a hosted provider's"},
+                },
             },
             "cache": {
                 "type": "object",

@@ -87,11 +87,11 @@ def attribute(evidence: Evidence) -> Cause:
         return Cause.ROUTED_ELSEWHERE
     if evidence.expired:
         return Cause.TTL
-    if _ends_at(evidence, evidence.removed_at):
+    if ends_at(evidence, evidence.removed_at):
         return Cause.EVICTED
     if evidence.told_later:
         return Cause.EVENTS_LATE
-    if _ends_at(evidence, evidence.volatile_at):
+    if ends_at(evidence, evidence.volatile_at):
         return Cause.VOLATILE_TEXT
     if evidence.same_tokens is False or _other_length(evidence):
         return Cause.TEMPLATE
@@ -113,7 +113,7 @@ def _within_a_page(evidence: Evidence) -> bool:
     return abs(evidence.predicted - evidence.reported) < evidence.page_size
 
 
-def _ends_at(evidence: Evidence, tokens: int | None) -> bool:
+def ends_at(evidence: Evidence, tokens: int | None) -> bool:
     """Whether a change after so many tokens lets the hit end where it did: in the page before it."""
     return tokens is not None and evidence.reported <= tokens < evidence.reported + evidence.page_size
 

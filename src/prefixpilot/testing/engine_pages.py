@@ -48,11 +48,13 @@ class Running:
 
     Attributes:
         total_tokens, cached_tokens: of its prompt.
+        counts: see :class:`prefixpilot.testing.wires.Said`.
     """
 
-    def __init__(self, total_tokens: int, cached_tokens: int) -> None:
+    def __init__(self, total_tokens: int, cached_tokens: int, counts: Mapping[str, Any] | None = None) -> None:
         self.total_tokens = total_tokens
         self.cached_tokens = cached_tokens
+        self.counts = counts
 
     async def end(self, answer: Sequence[str] = ()) -> None:
         """The answer is out, whole or not: ``answer`` is what was computed of it. Does nothing if it is over already.

@@ -92,12 +92,14 @@ def _reason(said: Said) -> str:
 def _frame(said: Said) -> dict[str, Any]:
     """All that is not cached has been written to the cache, but for the last token, which is always computed."""
     written = max(said.prompt_tokens - said.cached_tokens - 1, 0)
-    usage = {
+    usage: dict[str, Any] = {
         "input_tokens": said.prompt_tokens - said.cached_tokens - written,
         "cache_read_input_tokens": said.cached_tokens,
         "cache_creation_input_tokens": written,
         "output_tokens": len(said.pieces),
     }
+    if said.counts is not None:
+        usage = {**said.counts, "output_tokens": len(said.pieces)}
     frame = {"id": f"msg-{said.number}", "type": "message", "role": "assistant", "model": said.chat.model}
     return {**frame, "stop_sequence": None, "usage": usage}
 

@@ -46,6 +46,8 @@ class _OpenAi:
         return "tool_calls" if said.reply.calls else "length" if said.cut else "stop"
 
     def _usage(self, said: Said) -> dict[str, Any]:
+        if said.counts is not None:
+            return {**said.counts, "completion_tokens": len(said.pieces)}
         return usage(said.prompt_tokens, said.cached_tokens, len(said.pieces))
 
     def _frame(self, said: Said, kind: str) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def _response(said: Said, status: str, output: list[dict[str, Any]]) -> dict[str
             "output_tokens": len(said.pieces),
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": said.prompt_tokens + len(said.pieces),
+            **(said.counts or {}),
         }
     return {
         "id": f"resp-{said.number}",

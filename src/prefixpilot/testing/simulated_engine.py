@@ -26,6 +26,7 @@ from prefixpilot.testing.faults import (
     Respond,
     Stall,
 )
+from prefixpilot.testing.hosted_provider import HostedProvider
 from prefixpilot.testing.loopback import LoopbackServer, Receive, Scope, Send
 from prefixpilot.testing.messages_wire import MessagesWire
 from prefixpilot.testing.openai_wire import ChatWire, CompletionsWire
@@ -99,11 +100,13 @@ class SimulatedEngine:
         context_window: tokens that it says it takes (``max_model_len`` of its model); ``None``: it does not say.
 
     With ``pages`` it keeps its cache as vLLM does, token ids and all, and answers ``POST /tokenize``, ``GET
-    /kv_event_sources`` and ``POST /reset_prefix_cache`` as vLLM does; ``cache`` is not used then.
+    /kv_event_sources`` and ``POST /reset_prefix_cache`` as vLLM does; ``cache`` is not used then. With ``provider`` it
+    caches and counts as a hosted provider does, and neither is used.
 
     Args:
         cache: the model of its KV cache; an unbounded radix cache if ``None``.
         pages: a paged cache in its place.
+        provider: a hosted provider's cache in its place.
         events: publishes what happens to the pages; started and stopped with the engine.
         timeout_s: bound of start and of stop, in seconds.
     """
@@ -113,6 +116,7 @@ class SimulatedEngine:
         *,
         cache: PrefixCache | None = None,
         pages: PagePool | None = None,
+        provider: HostedProvider | None = None,
         events: Publisher | None = None,
         model: str = "simulated",
         reply: Callable[[Mapping[str, Any]], str | SimulatedReply] = default_reply,
@@ -124,6 +128,7 @@ class SimulatedEngine:
     ) -> None:
         self.cache: PrefixCache = RadixPrefixCache(None) if cache is None else cache
         self.pages = None if pages is None else EnginePages(pages, events)
+        self.provider = provider
         self.model = model
         self.reply = reply
         self.fault = fault
@@ -272,12 +277,13 @@ class SimulatedEngine:
         try:
             body = request.json()
             chat = wire.read(body if isinstance(body, Mapping) else {})
-            running = await self._compute(chat)
+            running = await self._compute(chat, body)
         except (BadChatError, ValueError, RecursionError) as error:
             await _respond(send, 400, wire.error_body(str(error)), [JSON_TYPE])
             return
         try:
-            said = say(chat, request.number, self.reply(body), running.total_tokens, running.cached_tokens)
+            counted = running.total_tokens, running.cached_tokens, running.counts
+            said = say(chat, request.number, self.reply(body), *counted)
             if chat.stream:
                 await self._stream(send, wire, said, running, fault)
                 return
@@ -289,15 +295,17 @@ class SimulatedEngine:
         finally:
             await running.end()
 
-    async def _compute(self, chat: Chat) -> Running:
+    async def _compute(self, chat: Chat, body: Mapping[str, Any]) -> Running:
         """Prefill: the request holds its pages from here on."""
         async with self._prefill:
-            running = await self._begin(chat)
+            running = await self._begin(chat, body)
             if self.prefill_tokens_per_s:
                 await asyncio.sleep((running.total_tokens - running.cached_tokens) / self.prefill_tokens_per_s)
         return running
 
-    async def _begin(self, chat: Chat) -> Running:
+    async def _begin(self, chat: Chat, body: Mapping[str, Any]) -> Running:
+        if self.provider is not None:
+            return Running(*self.provider.begin(body, chat))
         if self.pages is not None:
             return await self.pages.begin(chat)
         access = self.cache.access(chat_wire.segments(chat))

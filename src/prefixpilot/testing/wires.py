@@ -38,6 +38,7 @@ class Said:
         pieces: the tokens of the text, cut to the request's bound.
         cut: the bound cut it.
         prompt_tokens, cached_tokens: of the prompt; the cached ones are among them.
+        counts: what ``usage`` says of the prompt, in the words of a provider; ``None`` for those of the API.
     """
 
     chat: Chat
@@ -47,6 +48,7 @@ class Said:
     cut: bool
     prompt_tokens: int
     cached_tokens: int
+    counts: Mapping[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -54,12 +56,19 @@ class Said:
         return "".join(self.pieces)
 
 
-def say(chat: Chat, number: int, reply: str | SimulatedReply, prompt_tokens: int, cached_tokens: int) -> Said:
+def say(
+    chat: Chat,
+    number: int,
+    reply: str | SimulatedReply,
+    prompt_tokens: int,
+    cached_tokens: int,
+    counts: Mapping[str, Any] | None = None,
+) -> Said:
     """The answer ``reply``, cut to the request's ``max_tokens``."""
     reply = SimulatedReply(reply) if isinstance(reply, str) else reply
     pieces = tokenize(reply.text)
     kept = tuple(pieces[: chat.max_tokens])
-    return Said(chat, number, reply, kept, len(kept) < len(pieces), prompt_tokens, cached_tokens)
+    return Said(chat, number, reply, kept, len(kept) < len(pieces), prompt_tokens, cached_tokens, counts)
 
 
 class Wire(Protocol):

@@ -78,7 +78,7 @@ def first_divergence(first: Prompt, second: Prompt) -> Divergence | None:
             if mine.role != other.role:
                 return Divergence("shape", other.pointer, 0, shared, other.role)
             if mine.text != other.text:
-                offset = _common(mine.text, other.text)
+                offset = common_prefix(mine.text, other.text)
                 cause = "order" if _permuted(*texts) else _cause(mine, other, offset)
                 return Divergence(cause, other.pointer, offset, shared + offset, other.role)
             shared += len(other.text)
@@ -117,7 +117,7 @@ def _emptied(key: str, item: Any) -> Any:
     return _without_texts(item)
 
 
-def _common(first: str, second: str) -> int:
+def common_prefix(first: str, second: str) -> int:
     """Length of the common beginning, by halving: slices compare fast."""
     low, high = 0, min(len(first), len(second))
     while low < high:

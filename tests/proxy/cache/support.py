@@ -63,11 +63,14 @@ class Followed:
     def url(self) -> str:
         return self.proxy.url
 
-    def ask(self, blocks: Sequence[str], question: str | None = None, **headers: str) -> Answer:
+    def ask(
+        self, blocks: Sequence[str], question: str | None = None, *, system: str | None = None, **headers: str
+    ) -> Answer:
         """One request; its answer is there, and its events have come, unless they were held back."""
         self.asked += 1
         question = f"Question {self.asked}: which of them?" if question is None else question
-        answer = post_chat(self.url, chat([SYSTEM, user(question)], list(blocks)), **headers)
+        front = SYSTEM if system is None else {"role": "system", "content": system}
+        answer = post_chat(self.url, chat([front, user(question)], list(blocks)), **headers)
         assert answer.status == 200, answer.body
         if self.publisher is not None:
             assert self.publisher.wait_sent(self.publisher.published - 1)

@@ -92,6 +92,13 @@ def test_the_default_of_several_templates(tmp_path: Path) -> None:
     assert text_of(told(tmp_path, {"messages": MESSAGES})).startswith(RENDERED)
 
 
+def test_messages_and_responses_are_rendered_as_the_chats_they_are(model: Path) -> None:
+    system, *rest = MESSAGES
+    as_chat = told(model, {"messages": MESSAGES})
+    assert told(model, {"system": system["content"], "messages": rest}, "messages") == as_chat
+    assert told(model, {"instructions": system["content"], "input": rest}, "responses") == as_chat
+
+
 @pytest.mark.parametrize(
     ("body", "api"),
     [
@@ -103,7 +110,8 @@ def test_the_default_of_several_templates(tmp_path: Path) -> None:
         ({"messages": MESSAGES, "chat_template": "x"}, "chat"),
         ({"messages": [1]}, "chat"),
         ({"prompt": ["a", "b"]}, "completions"),
-        ({"messages": MESSAGES}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages"),
+        ({"input": "x", "conversation": "c"}, "responses"),
         ({"prompt": "\ud800"}, "completions"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "chat"),
     ],

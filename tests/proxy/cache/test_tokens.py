@@ -166,10 +166,10 @@ def test_a_body_that_is_no_object_is_not_asked_about(body: bytes) -> None:
         assert engine.requests == ()
 
 
-@pytest.mark.parametrize("api", ["responses", "messages"])
-def test_other_apis_have_no_such_path(api: str) -> None:
+@pytest.mark.parametrize(("api", "body"), [("responses", b'{"input": 3}'), ("messages", b'{"messages": [{}]}')])
+def test_of_other_apis_only_what_is_a_chat_is_asked_about(api: str, body: bytes) -> None:
     with SimulatedEngine() as engine:
-        assert ask(engine, asked("a")._replace(api=api)) == Tokenized("refused")
+        assert ask(engine, Asked(api, body, [])) == Tokenized("refused")
         assert engine.requests == ()
 
 

@@ -8,22 +8,30 @@ from prefixpilot.proxy.cache.places import Place
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import RankView
 from prefixpilot.proxy.cache.watch import Facts, Rank, Watch
-from prefixpilot.residency.attribution import Evidence
+from prefixpilot.residency.attribution import Evidence, ends_at
 from prefixpilot.residency.base import reported_tokens
 
 
 def expected_tokens(watch: Watch, places: Sequence[Place], page_size: int) -> int | None:
-    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more.
+    """Cached tokens that were to be: what was predicted, or what the plan was made for if that is more, or what stands
+    in front of the first block if only volatile text in it keeps that from being cached.
 
     ``None``: neither is known.
     """
     promised = 0
     if watch.prompt is not None and watch.prompt.pieces:  # else places are estimates, and so would be a miss
         promised = max((place.promised for place in places), default=0)
+        if volatile_at(watch) is not None:
+            promised = max((promised, *(place.start for place in places)))
         promised = reported_tokens(promised, watch.prompt.tokens, page_size)
     if watch.prediction is None:
         return promised or None
     return max(promised, watch.prediction.tokens)
+
+
+def volatile_at(watch: Watch) -> int | None:
+    """Tokens in front of the volatile text in which the prompt differs from those before; ``None``: no such text."""
+    return watch.parting.tokens if watch.parting is not None and watch.parting.volatile else None
 
 
 def evidence_of_another_prompt(watch: Watch) -> Evidence | None:
@@ -44,15 +52,13 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
     expected, reported = expected_tokens(watch, places, page_size), watch.cached_tokens
     if expected is None or reported is None:
         return None
-    found = _with_look(Evidence(expected, reported, page_size), watch)
+    found = _with_look(Evidence(expected, reported, page_size, volatile_at=volatile_at(watch)), watch)
     if expected <= reported:
         return found
-    start = max((place.start for place in places), default=0)
-    if reported + page_size <= start:
-        found = found._replace(volatile_at=reported)
     prediction, prompt = watch.prediction, watch.prompt
     if prediction is not None and prediction.basis == "model":
-        return found._replace(removed_at=reported)  # all that our model knows of a prompt that was cached once
+        right = prediction.tokens <= reported and ends_at(found, found.volatile_at)
+        return found if right else found._replace(removed_at=reported)  # all that our model knows of what it once held
     if prompt is None:
         return found
     views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]

@@ -17,7 +17,7 @@ try:
 except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
-BASES: Final = ("events", "model")
+BASES: Final = ("events", "model", "hosted")
 
 
 class CacheFigures:

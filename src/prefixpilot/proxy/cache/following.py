@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from prefixpilot.engines.base import EventListener, EventSource
 from prefixpilot.engines.endpoints import EventEndpoint, discover
 from prefixpilot.errors import EngineError
+from prefixpilot.providers.limits import builtin_limits
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.hosted_view import HostedView
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
@@ -20,6 +24,7 @@ from prefixpilot.proxy.cache.sizes import CacheSize, SizeAsker
 from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
 from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
+from prefixpilot.proxy.hosted import provider_of
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Attempt, Planner
@@ -32,9 +37,16 @@ log = logging.getLogger(__name__)
 
 
 def followed(
-    settings: ProxySettings, planner: Planner, upstream: Upstream, metrics: Metrics, attempt: Attempt
+    settings: ProxySettings,
+    planner: Planner,
+    upstream: Upstream,
+    metrics: Metrics,
+    attempt: Attempt,
+    clock: Callable[[], float] = monotonic,
 ) -> CacheTracker | None:
     """What follows the engine's cache; ``None`` if nothing is to, and then the metrics say UNKNOWN.
+
+    A hosted provider is followed by what its documents say, unless events or token ids are asked for.
 
     Raises:
         ConfigError: an endpoint, or a tokenizer, that cannot be used.
@@ -42,7 +54,7 @@ def followed(
     """
     cache, figures = settings.cache, CacheFigures(metrics.registry)
     if not cache.on:
-        return None
+        return _hosted(settings, figures, attempt, clock)
     tokens_known = cache.tokens_from != OFF
     model = _model(settings) if tokens_known else None
     view = CacheView(planner, model, Knowledge(), models=tokens_known, max_contexts=cache.max_requests)
@@ -50,7 +62,20 @@ def followed(
     tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
     publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)
     sizes, sized = SizeAsker(upstream), partial(_sized, settings, view)
-    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt, sizes, sized)
+    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt, sizes, sized, clock=clock)
+
+
+def _hosted(
+    settings: ProxySettings, figures: CacheFigures, attempt: Attempt, clock: Callable[[], float]
+) -> CacheTracker | None:
+    """What follows a hosted provider; ``None`` where none is known, or it is not to be followed."""
+    limits = builtin_limits()
+    provider = provider_of(settings.providers, settings.engine, limits)
+    if provider is None or not settings.cache.hosted:
+        return None
+    view = HostedView(provider, limits)
+    most = settings.cache.max_requests
+    return CacheTracker(view, figures, None, None, most, attempt, clock=clock, names_requests=False)
 
 
 def _model(settings: ProxySettings) -> OwnModel | None:

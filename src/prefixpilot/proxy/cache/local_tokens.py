@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from prefixpilot.errors import ConfigError, InvalidRequestError, MissingExtraError
+from prefixpilot.proxy.cache.as_chat import as_chat
 from prefixpilot.proxy.cache.prompts import EnginePrompt
-from prefixpilot.proxy.cache.tokens import Asked, Tokenized
+from prefixpilot.proxy.cache.tokens import AS_THEY_ARE, Asked, Tokenized
+from prefixpilot.proxy.cache.watch import read_body
 
 try:
     from jinja2 import TemplateError
@@ -57,8 +59,11 @@ class LocalTokens:
     def read(self, asked: Asked) -> Tokenized:
         """The prompt of a request; ``refused`` where it cannot be told how the engine would write it. O(bytes)."""
         try:
-            body = json.loads(asked.body)
-            text = self._text(asked.api, body if isinstance(body, dict) else {})
+            body = read_body(asked.body)
+            if asked.api in AS_THEY_ARE:
+                text = self._text(asked.api, body)
+            else:
+                text = self._text("chat", as_chat(asked.api, body) or {})
             prompt = self._encoded(text, special=asked.api == "completions")
         except (ValueError, RecursionError, TemplateError, TypeError):
             return Tokenized("refused")

@@ -15,7 +15,7 @@ _TRANSPORTS: Final = ("tcp://", "ipc://", "inproc://")
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """How the engine's cache is known. All of it is off unless switched on.
+    """How the engine's cache is known. All of it is off unless switched on, but for hosted providers.
 
     Attributes:
         events: ZeroMQ endpoints of the engine's KV events, with commas between them, as the engine's own configuration
@@ -27,6 +27,8 @@ class CacheSettings:
         tokenizer: directory with `tokenizer.json`, and with `tokenizer_config.json` or `chat_template.jinja` for chats.
         page_size: tokens in a page of the engine's cache (vLLM `--block-size`, SGLang `--page-size`); not set: as the
             engine tells (`/metrics`, `/server_info`), else 16. Its capacity is `cache_tokens`; not set: as it tells.
+        hosted: predict what a hosted provider (`providers.upstream`) reads from its cache, by what it documents and
+            reports. Unused with events and token ids; it costs some CPU time a request, beside the requests.
         max_requests: requests that may be followed at once, and contexts whose pages are known; more are not followed.
         tokenize_concurrency: requests for token ids under way at once.
         tokenize_timeout: seconds that one of them may take.
@@ -41,6 +43,7 @@ class CacheSettings:
     token_ids: TokenIds = "auto"
     tokenizer: str | None = None
     page_size: int | None = None
+    hosted: bool = True
     max_requests: int = 20_000
     tokenize_concurrency: int = 4
     tokenize_timeout: float = 5.0
@@ -60,6 +63,8 @@ class CacheSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
+        if not isinstance(self.hosted, bool):
+            raise ConfigError("hosted", f"is {self.hosted!r}", "use true or false")
         if not self.tokenize_timeout > 0:
             raise ConfigError("tokenize_timeout", f"is {self.tokenize_timeout!r}", "use a number of seconds above 0")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Final, Literal, NamedTuple, Protocol
 
 from prefixpilot.errors import EngineError
+from prefixpilot.proxy.cache.as_chat import as_chat
 from prefixpilot.proxy.cache.prompts import EnginePrompt
+from prefixpilot.proxy.cache.watch import read_body
 from prefixpilot.proxy.call import is_credential
 from prefixpilot.proxy.wire.headers import RawHeaders
 from prefixpilot.proxy.wire.upstream import Upstream, chunks, kind_of
@@ -21,7 +24,8 @@ MAX_WAITING_BYTES: Final = 64 << 20
 MAX_WAITING: Final = 1024
 AGAIN_AFTER_S: Final = 60.0
 """An engine without the path is not asked for so long."""
-TOKENIZED_APIS: Final = frozenset(("chat", "completions"))
+AS_THEY_ARE: Final = frozenset(("chat", "completions"))
+"""APIs whose bodies `/tokenize` reads itself; those of the others are turned into chats."""
 _MORE: Final = b'"return_token_strs":true'
 _UNSUPPORTED: Final = frozenset((404, 405, 410, 501))
 
@@ -34,7 +38,7 @@ class Asked(NamedTuple):
     """A request whose prompt is to be known.
 
     Attributes:
-        api: its API; only :data:`TOKENIZED_APIS` have a path for it.
+        api: its API.
         body: as sent to the engine, not compressed.
         headers: of the request; its credentials go with the question.
     """
@@ -82,6 +86,19 @@ def with_token_strings(body: bytes) -> bytes | None:
     return b"{" + _MORE + (b"" if rest.lstrip().startswith(b"}") else b",") + rest
 
 
+async def _question(asked: Asked) -> bytes | None:
+    """What to ask ``/tokenize``; ``None``: it cannot be told how the engine renders this. Off the loop where it is long
+    work."""
+    if asked.api in AS_THEY_ARE:
+        return with_token_strings(asked.body)
+    return await asyncio.to_thread(_chat_question, asked)
+
+
+def _chat_question(asked: Asked) -> bytes | None:
+    chat = as_chat(asked.api, read_body(asked.body))
+    return None if chat is None else json.dumps({"return_token_strs": True, **chat}).encode()
+
+
 class EngineTokens:
     """Asks the engine itself: ``POST /tokenize``, as vLLM has it. For one event loop.
 
@@ -100,7 +117,7 @@ class EngineTokens:
         """See :class:`TokenSource`."""
         if self._clock() < self._not_before:
             return Tokenized("unsupported")
-        question = with_token_strings(asked.body) if asked.api in TOKENIZED_APIS else None
+        question = await _question(asked)
         if question is None:
             return Tokenized("refused")
         try:

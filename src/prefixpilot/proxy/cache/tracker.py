@@ -15,21 +15,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock
+from time import monotonic
 from typing import Any, Final, Protocol
 
+from prefixpilot.apis import API_OF_NAME
+from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
 from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.fronts import Fronts, front_of
 from prefixpilot.proxy.cache.holding import HOLD_S, Held
+from prefixpilot.proxy.cache.picture import Picture
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
-from prefixpilot.proxy.cache.view import CacheView, Finding
-from prefixpilot.proxy.cache.watch import Watch, facts_of
-from prefixpilot.proxy.call import Call, is_encoded
+from prefixpilot.proxy.cache.view import Finding
+from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
+from prefixpilot.proxy.call import Call, credential_of, is_encoded
 from prefixpilot.proxy.control.controller import Route
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.steps import Attempt
@@ -65,21 +70,29 @@ class CacheTracker:
         publishers: where events come from; ``None`` for none.
         max_requests: followed at once.
         attempt: our errors end here.
-        sizes: asks the engine how large its cache is.
+        sizes: asks the engine how large its cache is; ``None`` where it is not asked.
         sized: takes the answers, and whether the engine has started anew since the one before; on the thread.
+        clock: monotonic seconds.
+        names_requests: whether each request needs an id of its own at the engine, by which it may be evicted.
     """
 
     def __init__(
         self,
-        view: CacheView,
+        view: Picture,
         figures: CacheFigures,
         tokens: TokenQueue | None,
         publishers: SourceMaker | None,
         max_requests: int,
         attempt: Attempt,
-        sizes: Sizes,
-        sized: Callable[[CacheSize, bool], None],
+        sizes: Sizes | None = None,
+        sized: Callable[[CacheSize, bool], None] = lambda size, anew: None,
+        *,
+        clock: Callable[[], float] = monotonic,
+        names_requests: bool = True,
     ) -> None:
+        self.names_requests = names_requests
+        self._clock = clock
+        self._fronts = Fronts()
         self._view = view
         self._sizes = sizes
         self._sized = sized
@@ -112,7 +125,8 @@ class CacheTracker:
         """Open the thread, and listen as soon as it is known where. On the loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "prefixpilot-cache")
-        self._sizes.start(lambda size, anew: self._later(lambda: self._sized(size, anew)))
+        if self._sizes is not None:
+            self._sizes.start(lambda size, anew: self._later(lambda: self._sized(size, anew)))
         if self._publishers is not None:
             self._listening = asyncio.create_task(self._listen(self._publishers))
 
@@ -127,7 +141,8 @@ class CacheTracker:
 
     async def close(self) -> None:
         """Follow nothing any more. Waits for the source of events, within its own bound."""
-        self._sizes.close()
+        if self._sizes is not None:
+            self._sizes.close()
         if self._listening is not None:
             self._listening.cancel()
         if self._tokens is not None:
@@ -154,16 +169,17 @@ class CacheTracker:
     def on_status(self, status: SourceStatus) -> None:
         """See there."""
         self._attempt("cache_events", lambda: self._view.note(status))
-        self._on_loop(self._sizes.ask_now)
+        if self._sizes is not None:
+            self._on_loop(self._sizes.ask_now)
 
     # -- on the event loop
 
     @contextmanager
-    def following(self, call: Call, forward: Forward, account: Account) -> Iterator[None]:
+    def following(self, call: Call, forward: Forward, account: Account) -> Iterator[Watch | None]:
         """Within the block the request is sent and its answer passed on; ``account`` then says what it reported."""
         watch = self.sent(call, forward)
         try:
-            yield
+            yield watch
         finally:
             if watch is not None:
                 self.answered(watch, account)
@@ -177,6 +193,7 @@ class CacheTracker:
         body = None if not forward.touched and is_encoded(call) else forward.body
         route = Route(call.tenant, call.api.name, "")
         watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
+        watch.sent_at, watch.account = self._clock(), credential_of(call.headers).encode()
         watch.sent, watch.alone = next(self._numbers), self._open == 1
         if self._tokens is None or body is None:
             self._later(lambda: self._read(watch, Tokenized("refused")))
@@ -194,8 +211,9 @@ class CacheTracker:
         watch.ended, watch.marks_then = next(self._numbers), self._view.marks
         watch.alone = watch.alone and watch.ended == watch.sent + 1
         if account.usage is not None:
-            watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
-            watch.completion_tokens = account.usage.completion_tokens
+            usage = account.usage
+            watch.prompt_tokens, watch.cached_tokens = usage.prompt_tokens, usage.cached_tokens
+            watch.completion_tokens, watch.written_tokens = usage.completion_tokens, usage.written_tokens
         began = account.first_content is not None
         self._later(lambda: self._end(watch, began=began))
 
@@ -219,17 +237,26 @@ class CacheTracker:
 
     def _read(self, watch: Watch, tokenized: Tokenized) -> None:
         """The body's facts, the tokens if they are there, and the prediction if there can be one."""
-        if watch.body is not None:
-            watch.facts = facts_of(watch.body)
-            watch.route = watch.route._replace(model=watch.facts.model)
-            watch.body = None
         known = tokenized.got == "known"
         watch.prompt = tokenized.prompt or (read_tokenized(tokenized.data) if known else None)
+        prompt = self._read_body(watch)
         watch.read = True
-        if watch.prompt is not None:
-            watch.prediction = self._view.predict(watch)
+        self._view.read(watch, prompt)
         if watch.began is not None:
             self._settle(watch)
+
+    def _read_body(self, watch: Watch) -> Prompt | None:
+        """The body's facts, its front, and its prompt; ``None`` if it cannot be read."""
+        if watch.body is None:
+            return None
+        document, watch.body = read_body(watch.body), None
+        watch.facts = facts_of(document)
+        watch.route = watch.route._replace(model=watch.facts.model)
+        prompt = API_OF_NAME[watch.route.api].read(document)
+        if prompt is not None:
+            watch.front = front_of(prompt, watch.plans, watch.prompt)
+            watch.parting = self._fronts.parting(watch.route, watch.front)
+        return prompt
 
     def _end(self, watch: Watch, *, began: bool) -> None:
         watch.began = began
@@ -238,8 +265,11 @@ class CacheTracker:
 
     def _settle(self, watch: Watch) -> None:
         """Its tokens and its answer are there, or will not come. Its own events may come later still."""
+        if not watch.began:
+            self._view.failed(watch)
+            return
         loop = self._loop
-        if watch.began and self._held.add(watch) and loop is not None:
+        if self._held.add(watch) and loop is not None:
             self._on_loop(lambda: loop.call_later(HOLD_S, self._give_up, watch))
 
     def _on_loop(self, action: Callable[[], object]) -> None:
@@ -252,7 +282,9 @@ class CacheTracker:
         self._later(lambda: self._held.give_up(watch))
 
     def _compare(self, watch: Watch) -> None:
-        finding = self._view.settle(watch)
+        finding = self._view.settle(watch)._replace(parting=watch.parting)
+        if watch.front is not None:
+            self._fronts.add(watch.route, watch.front)
         with self._lock:
             self._count(watch, finding)
 
@@ -313,4 +345,4 @@ class CacheTracker:
             "sources": sources,
             "routes": routes,
         }
-        return {"state": self.state, "followed": True, **sizes, **shown}
+        return {"state": self.state, "followed": True, **self._view.described(), **sizes, **shown}

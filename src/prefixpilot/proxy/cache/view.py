@@ -7,15 +7,17 @@ One lock. The source's thread applies events, the tracker's thread asks and sett
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import CacheCleared, EventBatch, PagesStored, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
+from prefixpilot.proxy.cache.fronts import Parting
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.looks import Looks
 from prefixpilot.proxy.cache.model import OwnModel
@@ -69,6 +71,7 @@ class Finding(NamedTuple):
         missed_tokens: how many fewer.
         mismatched: the engine counted another number of tokens than it told of this prompt.
         behind: what was known when the request went out gave another number than ``predicted``: events came later.
+        parting: where its front parts from those of the requests before; ``None``: nowhere, or it is not known.
     """
 
     state: str
@@ -80,10 +83,12 @@ class Finding(NamedTuple):
     missed_tokens: int
     mismatched: bool = False
     behind: bool = False
+    parting: Parting | None = None
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""
-        return {**self._asdict(), "cause": None if self.cause is None else self.cause.value}
+        parting = None if self.parting is None else self.parting.shown()
+        return {**self._asdict(), "cause": None if self.cause is None else self.cause.value, "parting": parting}
 
 
 class Sizes(NamedTuple):
@@ -211,6 +216,18 @@ class CacheView:
         return len(changes)
 
     # -- requests
+
+    def read(self, watch: Watch, prompt: Prompt | None) -> None:
+        """A request has gone out, and its tokens are there, or will not come."""
+        if watch.prompt is not None:
+            watch.prediction = self.predict(watch)
+
+    def failed(self, watch: Watch) -> None:
+        """There was no answer: nothing is known of what the engine holds of it."""
+
+    def described(self) -> Mapping[str, Any]:
+        """For ``/stats``: nothing but what :meth:`sizes` says."""
+        return {}
 
     def predict(self, watch: Watch) -> Prediction | None:
         """Cached tokens of a prompt, by what was known when it went out; ``None`` if that was nothing. O(tokens)."""

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prefixpilot.core import Plan, RequestId
+from prefixpilot.providers.hosted_cache import HostedBlock, HostedCache, HostedPast
+from prefixpilot.providers.limits import CacheLimits
+from prefixpilot.providers.ttl import CacheState
+from prefixpilot.proxy.cache.fronts import Front, Parting
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.control.controller import Route
 
@@ -39,14 +43,18 @@ class Facts(NamedTuple):
     salt: str | None = None
 
 
-def facts_of(body: bytes) -> Facts:
-    """Read them. O(bytes); nothing is known of what is no JSON object."""
+def read_body(body: bytes) -> Mapping[str, Any]:
+    """The JSON object of a body; empty if it is none. O(bytes)."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return Facts()
-    if not isinstance(document, dict):
-        return Facts()
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def facts_of(body: bytes | Mapping[str, Any]) -> Facts:
+    """Read them. O(bytes); nothing is known of what is no JSON object."""
+    document = read_body(body) if isinstance(body, bytes) else body
     model, salt = document.get("model"), document.get("cache_salt")
     return Facts(model if isinstance(model, str) else "", salt if isinstance(salt, str) and salt else None)
 
@@ -56,13 +64,44 @@ class Prediction(NamedTuple):
 
     Attributes:
         tokens: of its prompt that the engine has cached.
-        basis: ``events`` or ``model``.
-        page_size: tokens in a page.
+        basis: ``events``, ``model`` or ``hosted``.
+        page_size: tokens in a page; of a hosted provider, in an increment.
+        state: of the entry that a hosted provider would read; else ``None``.
     """
 
     tokens: int
     basis: str
     page_size: int
+    state: CacheState | None = None
+
+
+def with_expected(header: bytes, prediction: Prediction | None) -> bytes:
+    """A plan header with ``expected``: cached tokens by the picture of the cache; as it is without a prediction."""
+    if prediction is None:
+        return header
+    expected = {"cached_tokens": prediction.tokens, "basis": prediction.basis, "state": prediction.state}
+    told = {**json.loads(header), "expected": expected}
+    return json.dumps(told, separators=(",", ":")).encode("ascii")
+
+
+class Hosting(NamedTuple):
+    """A request as a hosted provider has it.
+
+    Attributes:
+        cache: of its account and model.
+        limits: what the provider says of it.
+        blocks: its prompt.
+        past: what had been sent of it before, when it went out.
+        elsewhere: tokens of it that were cached then for another account or model.
+        busy: its cache key was asked for more often than the provider serves from one place.
+    """
+
+    cache: HostedCache
+    limits: CacheLimits
+    blocks: tuple[HostedBlock, ...]
+    past: HostedPast
+    elsewhere: int
+    busy: bool
 
 
 class Look(NamedTuple):
@@ -102,7 +141,13 @@ class Watch:
         awaited: whose events are waited for; ``None``: none.
         read: its body has been read, and its tokens are there or will not come.
         began: there was content in its answer; ``None`` before its end.
-        prompt_tokens, cached_tokens, completion_tokens: as the engine reported them; ``None`` is unknown.
+        prompt_tokens, cached_tokens, completion_tokens, written_tokens: as the engine reported them; ``None`` is
+            unknown.
+        sent_at: seconds of the tracker's clock.
+        account: digest of the credentials that it went out with.
+        front: what of its prompt stands before its documents; ``None`` where the body could not be read.
+        parting: where that parts from the fronts before; ``None``: nowhere, or it is not known.
+        hosted: ``None`` where no hosted provider answers.
     """
 
     request_id: RequestId
@@ -125,3 +170,9 @@ class Watch:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    written_tokens: int | None = None
+    sent_at: float = 0.0
+    account: bytes = b""
+    front: Front | None = None
+    parting: Parting | None = None
+    hosted: Hosting | None = None
