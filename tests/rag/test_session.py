@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_each_prompt_is_a_prefix_of_the_next(engine: SimulatedEngine, client: op
             answer = rag.ask(f"Which of {named}? ({turn}th)")
         assert answer.usage.prompt_tokens
     read = prompts(engine)
-    for before, after in zip(read, read[1:], strict=False):
+    for before, after in itertools.pairwise(read):
         assert after.startswith(before)
     assert read[1].count("Please refer to [Doc 2] in the previous conversation.") == 1
     for text in TEXTS[1:6]:
@@ -187,14 +188,14 @@ def test_blocks_that_cannot_be_used(client: openai.OpenAI, blocks: Any, field: s
 
 @pytest.mark.parametrize("question", ["", None, 3])
 def test_questions_that_cannot_be_used(client: openai.OpenAI, question: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="^question"):
+    with pytest.raises(InvalidRequestError, match=r"^question"):
         session(client).ask(question, [])
 
 
 def test_options_that_are_the_sessions(client: openai.OpenAI) -> None:
-    with pytest.raises(InvalidRequestError, match="^messages"):
+    with pytest.raises(InvalidRequestError, match=r"^messages"):
         session(client, messages=[])
-    with pytest.raises(InvalidRequestError, match="^stream"):
+    with pytest.raises(InvalidRequestError, match=r"^stream"):
         session(client).ask("Q?", [], stream=True)
 
 
@@ -227,7 +228,7 @@ def test_a_file_that_is_read_again_is_named_once_and_then_sent_in_full(
     named = '[Unchanged: same text as the latest result of read_file({"path": "a.py"}) above.]'
     assert results == [FILE, named, FILE]
     read = prompts(engine)
-    for before, after in zip(read, read[1:], strict=False):
+    for before, after in itertools.pairwise(read):
         assert after.startswith(before)
 
 

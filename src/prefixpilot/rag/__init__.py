@@ -2,6 +2,17 @@
 
 from prefixpilot.rag.answers import Answer, Usage
 from prefixpilot.rag.async_session import AsyncRagSession
+from prefixpilot.rag.batch import BatchRequest, BatchResult
+from prefixpilot.rag.run import arun_batch, run_batch
 from prefixpilot.rag.session import RagSession
 
-__all__ = ["Answer", "AsyncRagSession", "RagSession", "Usage"]
+__all__ = [
+    "Answer",
+    "AsyncRagSession",
+    "BatchRequest",
+    "BatchResult",
+    "RagSession",
+    "Usage",
+    "arun_batch",
+    "run_batch",
+]

@@ -21,6 +21,7 @@ AsyncClient: TypeAlias = openai.AsyncOpenAI
 CALL_ERRORS: Final = (openai.OpenAIError, EngineError)
 """What a call raises when the engine, or the way to it, failed."""
 
+_MAX_ID: Final = 200
 _OURS: Final = ("messages", "stream")
 _BESIDE: Final = ("extra_headers", "extra_query", "timeout")
 
@@ -60,9 +61,12 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call_of(options: Mapping[str, Any], messages: Any, request_id: str) -> dict[str, Any]:
-    """Arguments of ``chat.completions.create``. The request's id goes along, unless the caller has set one."""
-    headers = {"X-Request-Id": request_id, **(options.get("extra_headers") or {})}
-    return {**options, "messages": list(messages), "extra_headers": headers}
+    """Arguments of ``chat.completions.create``. The request's id goes along, unless the caller has set one or no header
+    can carry it."""
+    call = {**options, "messages": list(messages)}
+    if request_id.isascii() and request_id.isprintable() and len(request_id) <= _MAX_ID:
+        call["extra_headers"] = {"X-Request-Id": request_id, **(options.get("extra_headers") or {})}
+    return call
 
 
 def complete(client: Client, call: Mapping[str, Any]) -> Reply:
