@@ -1,4 +1,4 @@
-"""A whole workload through ``run_batch`` on the simulated engine: its hit rate beside that of replay; killed and resumed.
+"""A workload through ``run_batch`` on the simulated engine: its hit rate beside that of replay; killed and resumed.
 
     python -m benchmarks.rag_batch FOLDER [--cache-tokens 350000] [--concurrency 8] [--only N]
 

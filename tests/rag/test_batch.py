@@ -182,16 +182,16 @@ def test_a_run_ends_when_the_engine_is_gone(client: openai.OpenAI, engine: Simul
 def test_a_request_that_changed_is_named(
     engine: SimulatedEngine, client: openai.OpenAI, tmp_path: Path, change: str
 ) -> None:
-    done, given, options = tmp_path / "d", requests(3), {"model": "m"}
-    run_batch(client, given, done=done, progress=False, **options)
+    done, given, model = tmp_path / "d", requests(3), "m"
+    run_batch(client, given, done=done, progress=False, model=model)
     if change == "question":
         given[1] = BatchRequest.asking("r1", "Another?", given[1].blocks, "Be short.")
     elif change == "block":
         given[1] = BatchRequest.asking("r1", "What of number 1?", [*given[1].blocks, "B"], "Be short.")
     else:
-        options["model"] = "n"
+        model = "n"
     with pytest.raises(InvalidRequestError, match=r"requests\[\d\].* is not what it was") as caught:
-        run_batch(client, given, done=done, progress=False, **options)
+        run_batch(client, given, done=done, progress=False, model=model)
     assert caught.value.field == ("requests[0]" if change == "option" else "requests[1]")
     assert len(engine.chats) == 3
 
