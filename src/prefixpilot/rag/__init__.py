@@ -4,16 +4,19 @@ from prefixpilot.rag.agents import lay_chains
 from prefixpilot.rag.answers import Answer, Usage
 from prefixpilot.rag.async_session import AsyncRagSession
 from prefixpilot.rag.batch import BatchRequest, BatchResult
+from prefixpilot.rag.memory import AsyncMemorySession, MemorySession
 from prefixpilot.rag.run import arun_batch, run_batch
 from prefixpilot.rag.session import RagSession
 from prefixpilot.rag.team import ChainOfAgents, TeamAnswer, fan_out
 
 __all__ = [
     "Answer",
+    "AsyncMemorySession",
     "AsyncRagSession",
     "BatchRequest",
     "BatchResult",
     "ChainOfAgents",
+    "MemorySession",
     "RagSession",
     "TeamAnswer",
     "Usage",

@@ -31,10 +31,12 @@ class Talk:
     """A turn while it is under way: one call, or several with tools between them.
 
     Attributes:
+        question: as it was asked.
         options: of its calls.
         usage: of the calls so far.
     """
 
+    question: str
     turn: Turn
     options: Mapping[str, Any]
     usage: Usage = field(default_factory=lambda: Usage(0, 0, 0))
@@ -93,7 +95,7 @@ class Desk:
         check_options(options)
         options = {**self._options, **options}
         asked = Asked(question, tuple(blocks), self._new_id(), fields_of(options), constraints or UNCONSTRAINED)
-        return Talk(prepare(self.pilot, self.history, asked), options)
+        return Talk(question, prepare(self.pilot, self.history, asked), options)
 
     def _take(self, talk: Talk, reply: Reply, functions: Functions | None) -> Answer | None:
         """A reply has come: learn its prompt, and record the turn; ``None`` if the model wants tools first."""
