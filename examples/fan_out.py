@@ -17,4 +17,5 @@ answers = fan_out(
     max_tokens=30,
 )
 for role, answer in zip(ROLES, answers, strict=True):
-    print(f"{role}: {answer.usage.prefilled_tokens} of {answer.usage.prompt_tokens} tokens computed")
+    share = (answer.usage.prefilled_tokens or 0) / (answer.usage.prompt_tokens or 1)
+    print(f"{role}: {answer.usage.prompt_tokens} prompt tokens, {share:.0%} of them computed")
