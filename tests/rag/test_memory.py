@@ -93,6 +93,20 @@ def test_the_async_twin(engine: SimulatedEngine) -> None:
     assert second.startswith(first)
 
 
+def test_a_store_that_can_be_told_without_a_thread_is(engine: SimulatedEngine) -> None:
+    class Native(WordMemory):
+        async def aadd(self, texts: list[str]) -> None:
+            super().add([f"{text} (told)" for text in texts])
+
+    async def talk(store: WordMemory) -> None:
+        async with openai.AsyncOpenAI(base_url=f"{engine.base_url}/v1", api_key="k") as client:
+            await AsyncMemorySession(client, model="m", store=store).ask("I like plums.", [])
+
+    store = Native()
+    asyncio.run(talk(store))
+    assert [block.text for block in store.retrieve("plums", 1).blocks] == ["I like plums. (told)"]
+
+
 def test_a_profile_that_is_one_string() -> None:
     with pytest.raises(InvalidRequestError, match="profile"):
         system_text("", "Ann")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.rag.answers import Answer
@@ -26,6 +26,16 @@ from prefixpilot.retrievers import MemoryStore
 
 Remember: TypeAlias = Callable[[str, Answer], Sequence[str]]
 """What to keep of a turn, from the question and the answer."""
+
+
+@runtime_checkable
+class AsyncMemoryStore(Protocol):
+    """A store that can be told without a thread."""
+
+    async def aadd(self, texts: Sequence[str]) -> None:
+        """As :meth:`prefixpilot.retrievers.MemoryStore.add`, without holding the event loop."""
+        ...
+
 
 PROFILE_HEAD = "What is known of the user:"
 
@@ -92,7 +102,10 @@ class MemorySession(RagSession):
 
 
 class AsyncMemorySession(AsyncRagSession):
-    """As :class:`MemorySession`, on asyncio: the store is told in a thread. After ``stream`` call :meth:`remember`."""
+    """As :class:`MemorySession`, on asyncio. After ``stream`` call :meth:`remember`.
+
+    A store without ``aadd`` is told in a thread.
+    """
 
     def __init__(
         self,
@@ -119,5 +132,9 @@ class AsyncMemorySession(AsyncRagSession):
     async def remember(self, question: str, answer: Answer) -> None:
         """Tell the store of a turn."""
         texts = list(self._remember(question, answer))
-        if texts:
+        if not texts:
+            return
+        if isinstance(self._store, AsyncMemoryStore):
+            await self._store.aadd(texts)
+        else:
             await asyncio.to_thread(self._store.add, texts)

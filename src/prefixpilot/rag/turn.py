@@ -131,8 +131,8 @@ def _plan(pilot: ContextPilot, history: History, asked: Asked, read: BlocksReque
     request = Request(asked.blocks, RequestId(asked.request_id), scope=read.scope(), constraints=asked.constraints)
     if not asked.blocks:
         return pilot.as_given(request, history.record)
-    own = list(_own_texts(history, asked.question))
-    texts = [*_texts(history.messages), *own, *(block.text or "" for block in asked.blocks)]
+    own = [asked.question, *_texts(history.messages)]
+    texts = [*own, *(block.text or "" for block in asked.blocks)]
     record = _told_apart(history.record, texts, pilot.config.templates)
     first = free_number(record.next_number, len(asked.blocks), own, pilot.config.templates)
     return pilot.propose(request, replace(record, next_number=first))
@@ -150,13 +150,7 @@ def _told_apart(record: ConversationRecord, texts: Sequence[str], templates: Tem
     return replace(record, labels=MappingProxyType(labels)) if twice else record
 
 
-def _own_texts(history: History, question: str) -> Iterator[str]:
-    """What stands in the prompt beside blocks: what is said to begin with, what was answered, and the question."""
-    yield question
-    yield from _texts(message for message in history.messages if message["role"] != "user")
-
-
-def _texts(messages: Any) -> Iterator[str]:
+def _texts(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         content = message.get("content")
         if isinstance(content, str):
