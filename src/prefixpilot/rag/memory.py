@@ -64,6 +64,12 @@ def system_text(instructions: str, profile: Sequence[str]) -> str | None:
     return "\n\n".join(text for text in (instructions, lines) if text) or None
 
 
+def _with_system(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with a system text in the place of instructions and profile."""
+    text = system_text(settings.pop("instructions", ""), settings.pop("profile", ()))
+    return {**settings, "system": text}
+
+
 class MemorySession(RagSession):
     """A conversation with a user whose memories are in a store. After each turn the store is told of it.
 
@@ -78,18 +84,9 @@ class MemorySession(RagSession):
     """
 
     def __init__(
-        self,
-        client: Client,
-        *,
-        model: str,
-        store: MemoryStore,
-        profile: Sequence[str] = (),
-        instructions: str = "",
-        remember: Remember = what_the_user_said,
-        **settings: Any,
+        self, client: Client, *, store: MemoryStore, remember: Remember = what_the_user_said, **settings: Any
     ) -> None:
-        system = system_text(instructions, profile)
-        super().__init__(client, model=model, retriever=store, system=system, **settings)
+        super().__init__(client, retriever=store, **_with_system(settings))
         self._store = store
         self._remember = remember
 
@@ -108,18 +105,9 @@ class AsyncMemorySession(AsyncRagSession):
     """
 
     def __init__(
-        self,
-        client: AsyncClient,
-        *,
-        model: str,
-        store: MemoryStore,
-        profile: Sequence[str] = (),
-        instructions: str = "",
-        remember: Remember = what_the_user_said,
-        **settings: Any,
+        self, client: AsyncClient, *, store: MemoryStore, remember: Remember = what_the_user_said, **settings: Any
     ) -> None:
-        system = system_text(instructions, profile)
-        super().__init__(client, model=model, retriever=store, system=system, **settings)
+        super().__init__(client, retriever=store, **_with_system(settings))
         self._store = store
         self._remember = remember
 
