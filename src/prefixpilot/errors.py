@@ -36,6 +36,10 @@ class InvalidInputError(PrefixPilotError, ValueError):
         self.remedy = remedy
         super().__init__(f"{field}: {reason}; {remedy}")
 
+    def __reduce__(self) -> tuple[type[InvalidInputError], tuple[str, str, str]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.field, self.reason, self.remedy)
+
 
 class ConfigError(InvalidInputError):
     """A setting that cannot be used."""
@@ -64,6 +68,10 @@ class MissingExtraError(PrefixPilotError, ImportError):
         self.package = package
         self.install = install
         super().__init__(f"{package} is not installed; run: {install}")
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.package, self.install)
 
 
 class EngineError(PrefixPilotError, RuntimeError):

@@ -35,6 +35,7 @@ start here:
   prefixpilot doctor http://127.0.0.1:8000                 is your engine's prefix cache set up well
   prefixpilot serve --engine http://127.0.0.1:8000         the proxy in front of your engine
   prefixpilot top http://127.0.0.1:8765                    how that proxy does, live
+  prefixpilot analyze requests.jsonl --html report.html    what your own log of requests would gain
   prefixpilot plan batch.jsonl -o planned.jsonl            a Batch file in the order that hits most
   prefixpilot run batch.jsonl --engine URL -o out.jsonl    run it in that order on your engine
   prefixpilot replay trace.jsonl --cache-tokens 350000     what a cache of that size would hit
@@ -67,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Commands import what they need when they run."""
-    from prefixpilot.cli import demo, doctor, plan, replay, run, serve, top
+    from prefixpilot.cli import analyze, demo, doctor, plan, replay, run, serve, top, trace
 
     parser = _Parser(
         prog="prefixpilot",
@@ -77,7 +78,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"prefixpilot {__version__} ({_FORM})")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = {"plan": plan, "run": run, "replay": replay, "serve": serve, "top": top, "demo": demo, "doctor": doctor}
+    modules = {
+        "analyze": analyze,
+        "plan": plan,
+        "run": run,
+        "replay": replay,
+        "serve": serve,
+        "top": top,
+        "demo": demo,
+        "doctor": doctor,
+        "trace": trace,
+    }
     for name, module in modules.items():
         module.add_parser(subparsers)
         subparsers.choices[name].set_defaults(command=name, run=module.run)

@@ -1,0 +1,84 @@
+"""``prefixpilot trace``: from a log of requests to a trace that `plan` and `replay` read."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from pathlib import Path
+
+from prefixpilot.cli.outputs import STDOUTS, check_distinct, open_outputs, print_summary, summary_stream, table
+from prefixpilot.errors import ConfigError, MissingExtraError, TraceError
+
+DESCRIPTION = """\
+Find the documents in the requests of a log, and write which request held which: a trace for `replay` and `plan`.
+"""
+
+EPILOG = """\
+LOG is what `prefixpilot analyze` reads. The trace holds numbers only, no word of the log, and may be given away; with
+--texts FOLDER the documents are written out, too, as a trace folder.
+
+examples:
+  prefixpilot trace requests.jsonl -o trace.jsonl.gz
+  prefixpilot trace requests.jsonl --texts traces/mine
+  prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --mode online --multi-turn
+
+exit status: 0, or 2 for bad input (the reason is one line on stderr; no output file is left behind)
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``trace``."""
+    parser = subparsers.add_parser(
+        "trace",
+        help="a trace of the documents in a log of requests",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("log", metavar="LOG", help="a log of requests")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where the trace goes; .gz compresses, - is stdout")
+    parser.add_argument("--texts", metavar="FOLDER", help="a trace folder with the documents' texts")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the log, and write what was asked for."""
+    try:
+        from prefixpilot.bench.analysis.tracing import trace_log
+    except MissingExtraError:
+        raise MissingExtraError("starlette", 'pip install "prefixpilot[proxy]"') from None
+    from prefixpilot.workloads.request_log import open_log
+
+    if args.output is None and args.texts is None:
+        raise ConfigError("--output", "is missing", "give --output FILE, --texts FOLDER, or both")
+    folder = None if args.texts is None else _folder(args.texts)
+    requests, blocks = (None if folder is None else str(folder / name) for name in ("requests.jsonl", "blocks.jsonl"))
+    check_distinct(args.log, output=args.output, texts=requests)
+    wanted = [path for path in (args.output, requests, blocks) if path is not None]
+    with ExitStack() as stack, open_log(args.log) as log:
+        files = dict(zip(wanted, stack.enter_context(open_outputs(*wanted)), strict=True))
+        trace = trace_log(log, (lambda _: None) if blocks is None else files[blocks].write_line)
+        if not trace.requests:
+            raise TraceError(args.log, "holds no request with documents", "see what `prefixpilot analyze` finds in it")
+        if args.output is not None:
+            for line in trace.lines(Path(args.log).name):
+                files[args.output].write_line(line)
+        for line in trace.requests if requests is not None else ():
+            files[requests].write_line(line)
+    rows = [
+        ("requests", f"{len(trace.requests):,}"),
+        ("documents", f"{len(trace.tokens):,}, {sum(trace.tokens):,} tokens (estimated)"),
+        ("without documents", f"{trace.without_blocks:,}"),
+        ("no request", f"{len(trace.bad):,} lines"),
+    ]
+    print_summary(table(rows), summary_stream(args.output if args.output in STDOUTS else None))
+    return 0
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("--texts", f"{path}: {error.strerror}", "give a folder that can be made") from None
+    return folder
