@@ -12,7 +12,7 @@ from prefixpilot import ContextPilot, PilotConfig
 from prefixpilot.annotations import location_annotation
 from prefixpilot.core import ContextBlock
 from prefixpilot.rag.tool_results import ToolCall
-from prefixpilot.rag.turn import Asked, History, Turn, begin, prepare
+from prefixpilot.rag.turn import Asked, History, Message, Turn, begin, prepare
 from prefixpilot.testing.chat_wire import template
 
 TEXTS = st.sampled_from(
@@ -92,7 +92,7 @@ class Conversations(RuleBasedStateMachine):
         turn = self.turn(history, "Look.", [])
         for number, text in enumerate(results):
             call = ToolCall(f"c{number}", "read", f'{{"n": {number % 2}}}')
-            reply = {"role": "assistant", "content": None, "tool_calls": []}
+            reply: Message = {"role": "assistant", "content": None, "tool_calls": []}
             after = turn.after_tools(reply, [(call, text)])
             sent = after.messages[-1]["content"]
             assert sent == text or text in [m["content"] for m in turn.messages if m["role"] == "tool"]
@@ -105,5 +105,5 @@ class Conversations(RuleBasedStateMachine):
         self.pilot.check_invariants()
 
 
-Conversations.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Conversations.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestConversations = Conversations.TestCase
