@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -131,10 +132,10 @@ def _plan(pilot: ContextPilot, history: History, asked: Asked, read: BlocksReque
     request = Request(asked.blocks, RequestId(asked.request_id), scope=read.scope(), constraints=asked.constraints)
     if not asked.blocks:
         return pilot.as_given(request, history.record)
-    own = [asked.question, *_texts(history.messages)]
-    texts = [*own, *(block.text or "" for block in asked.blocks)]
+    blocks = chain.from_iterable((block.text or "", block.title or "") for block in asked.blocks)
+    texts = [asked.question, *_texts(history.messages), *blocks]
     record = _told_apart(history.record, texts, pilot.config.templates)
-    first = free_number(record.next_number, len(asked.blocks), own, pilot.config.templates)
+    first = free_number(record.next_number, len(asked.blocks), texts, pilot.config.templates)
     return pilot.propose(request, replace(record, next_number=first))
 
 
