@@ -47,6 +47,7 @@ IMPURE = {
 HEAVY = {
     *("numpy", "tqdm", "aiohttp", "starlette", "uvicorn", "prometheus_client", "xllamacpp", "gguf"),
     *("asyncio", "socket", "opentelemetry", "sqlite3", "zmq", "msgspec"),
+    *("bm25s", "faiss", "wordllama", "elasticsearch", "opensearchpy", "mem0"),
 }
 
 

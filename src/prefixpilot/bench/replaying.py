@@ -86,6 +86,18 @@ class ReplayReport:
         return self.result.windows(20)
 
 
+class SentPrompt(NamedTuple):
+    """One prompt on its way.
+
+    Attributes:
+        prompt: as a cache model takes it.
+    """
+
+    request_id: RequestId
+    conversation: ConversationId | None
+    prompt: list[Segment]
+
+
 class _Step(NamedTuple):
     entry: WorkloadRequest
     plan: Plan
@@ -140,6 +152,28 @@ def simulate(
         sent=tuple(sent),
         rendering=rendering,
     )
+
+
+def sent_prompts(
+    workload: Workload,
+    mode: Mode,
+    cache_tokens: int | None,
+    *,
+    multi_turn: bool = False,
+    config: PilotConfig | None = None,
+    rendering: Rendering | None = None,
+) -> Iterator[SentPrompt]:
+    """The prompts of a workload, in the order sent, as :func:`simulate` sends them; ``cache_tokens`` bounds the index
+    in mode ``online``. Raises as :func:`simulate`."""
+    if mode not in get_args(Mode):
+        raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
+    if multi_turn:
+        workload = workload.as_conversations()
+    config = config or PilotConfig()
+    prompts = _Prompts(config.templates, rendering)
+    for step in _steps(workload, mode, cache_tokens, config):
+        conversation = step.entry.request.conversation_id
+        yield SentPrompt(step.plan.request_id, conversation, prompts.of(step.plan, conversation))
 
 
 def _steps(workload: Workload, mode: Mode, cache_tokens: int | None, config: PilotConfig) -> Iterator[_Step]:

@@ -17,6 +17,7 @@ from prefixpilot.cli.options import (
     positive_int,
 )
 from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
+from prefixpilot.cli.replay_fleet import replay_fleet
 from prefixpilot.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ examples:
   prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --mode offline --emit sent.jsonl
   prefixpilot replay chats/ --cache-tokens 100000 --mode online --multi-turn --json
   prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --page-size 16 --policy lfu
+
+With --replicas the workload goes to several engines in simulated time: cluster hit rate, TTFT, imbalance (largest over
+mean of the tokens computed), and throughput, for one routing policy or for all of them.
+
+  prefixpilot replay trace.jsonl.gz --cache-tokens 350000 --mode online --replicas 16 --routing all --rate 20
 
 exit status: 0, or 2 for bad input (the reason is one line on stderr; no output file is left behind)
 """
@@ -104,6 +110,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         parser.add_argument(
             f"--{name}-tokens", type=nonnegative_int, metavar="N", help=f"with --rendered: length in tokens {of}"
         )
+    parser.add_argument("--replicas", type=positive_int, metavar="N", help="send to N engines, each with such a cache")
+    parser.add_argument(
+        "--routing",
+        metavar="P",
+        default="context-aware",
+        help="with --replicas: context-aware, round-robin, least-loaded, consistent-hash, prefix-hash or all "
+        "(default %(default)s)",
+    )
+    for name, default, of in (
+        ("rate", None, "requests that arrive a second, at random times (default: all are there at the beginning)"),
+        ("prefill-rate", 10_000.0, "prompt tokens that a replica computes a second (default %(default)s)"),
+        ("decode-rate", 50.0, "tokens of an answer a second (default %(default)s)"),
+    ):
+        parser.add_argument(f"--{name}", type=float, default=default, metavar="R", help=f"with --replicas: {of}")
+    parser.add_argument(
+        "--answer-tokens", type=nonnegative_int, default=100, metavar="N", help="with --replicas (default %(default)s)"
+    )
     parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
@@ -116,6 +139,8 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.workloads import read_workload
 
     cache, rendering = _cache(args), _rendering(args)
+    if args.replicas is not None:
+        return replay_fleet(args, rendering)
     check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
     with open_outputs(*([] if args.emit is None else [args.emit])) as emit:

@@ -41,6 +41,8 @@ class WorkloadRequest:
         turn: its number in the session, as the file counts.
         where: ``FILE:LINE``, for messages.
         batch: the original line, if the file is a Batch file.
+        query: what was asked; ``None`` if the file does not say.
+        answer: a reference answer, likewise.
     """
 
     request: Request
@@ -48,6 +50,8 @@ class WorkloadRequest:
     turn: int
     where: str
     batch: BatchLine | None = None
+    query: str | None = None
+    answer: str | None = None
 
     def name_of(self, position: int) -> BlockId | None:
         """The caller's id of the block at ``position`` of the request; ``None`` if it has none."""

@@ -3,7 +3,8 @@
 ``ids`` file: a first line ``{"trace": name, "tokens": [tokens of block 0, of block 1, ...]}``, then one request a line.
 Text folder: ``requests.jsonl`` and ``blocks.jsonl`` with ``{"block_id", "text", "tokens"}`` a line (``.gz`` too).
 Requests are ``{"request_id", "session_id", "turn", "blocks": [ids, most relevant first]}`` in arrival order; a session
-defaults to the request, a turn to 0. Keys not named here are not read.
+defaults to the request, a turn to 0; ``query`` and ``answer`` are texts and may be missing. Keys not named here are not
+read.
 """
 
 from __future__ import annotations
@@ -96,8 +97,15 @@ def _requests(records: Iterable[Record], find: FindBlock, remedy: str) -> tuple[
         seen.add(request_id)
         request = Request(_blocks(record, find, remedy), RequestId(request_id))
         session = record.text("session_id", request_id)
-        requests.append(WorkloadRequest(request, session, record.count("turn", 0), record.where))
+        asked, answer = (_text(record, name) for name in ("query", "answer"))
+        turn = record.count("turn", 0)
+        requests.append(WorkloadRequest(request, session, turn, record.where, query=asked, answer=answer))
     return tuple(requests)
+
+
+def _text(record: Record, name: str) -> str | None:
+    """A field that may be missing or ``null``."""
+    return None if record.values.get(name) is None else record.text(name)
 
 
 def _blocks(record: Record, find: FindBlock, remedy: str) -> tuple[ContextBlock, ...]:

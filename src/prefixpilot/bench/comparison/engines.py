@@ -1,0 +1,143 @@
+"""Engines to compare on: each cell gets one whose cache is cold."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from prefixpilot.bench.comparison.client import Target
+from prefixpilot.errors import EngineError
+
+_RESETS: Final = ("/reset_prefix_cache", "/flush_cache")
+"""vLLM (with VLLM_SERVER_DEV_MODE=1) and SGLang."""
+
+
+class BenchEngine(Protocol):
+    """Where cells run."""
+
+    @property
+    def name(self) -> str:
+        """For the report."""
+        ...
+
+    def cold(self, cache_tokens: int | None, cell: str) -> AbstractContextManager[Target]:
+        """The engine with an empty cache, for one cell.
+
+        Args:
+            cache_tokens: capacity wanted; engines that cannot be told theirs ignore it.
+            cell: name of the cell.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The simulated engine: a radix cache of the size asked for, prefill at a given speed, no model.
+
+    Attributes:
+        prefill_rate: tokens a second; ``None``: at once.
+    """
+
+    prefill_rate: float | None = None
+
+    @property
+    def name(self) -> str:
+        """See :class:`BenchEngine`."""
+        return "simulated" if self.prefill_rate is None else f"simulated, {self.prefill_rate:g} tokens/s"
+
+    @contextmanager
+    def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
+        """See :class:`BenchEngine`."""
+        from prefixpilot.prefix_cache import RadixPrefixCache
+        from prefixpilot.testing import SimulatedEngine
+
+        cache = RadixPrefixCache(cache_tokens)
+        with SimulatedEngine(cache=cache, prefill_tokens_per_s=self.prefill_rate) as engine:
+            yield Target(engine.base_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The embedded llama.cpp, started anew for each cell.
+
+    Attributes:
+        model: a GGUF file; ``None``: SmolLM2-135M.
+        parallel: slots.
+        context_tokens: of a slot.
+        mib_per_1000_tokens: of the store of earlier prompts, which gets ``cache_tokens`` beside the slots.
+    """
+
+    model: Path | None = None
+    parallel: int = 1
+    context_tokens: int = 8192
+    mib_per_1000_tokens: float = 22.5
+
+    @property
+    def name(self) -> str:
+        """See :class:`BenchEngine`."""
+        return f"embedded llama.cpp, {self.model.stem if self.model else 'SmolLM2-135M'}, {self.parallel} slots"
+
+    @contextmanager
+    def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
+        """See :class:`BenchEngine`."""
+        from prefixpilot.engines.llamacpp import CACHE_RAM_MIB, EmbeddedEngine
+        from prefixpilot.engines.models import resolve_model
+
+        store = CACHE_RAM_MIB if cache_tokens is None else round(cache_tokens / 1000 * self.mib_per_1000_tokens)
+        with EmbeddedEngine(
+            resolve_model(self.model),
+            parallel=self.parallel,
+            context_tokens=self.context_tokens,
+            cache_ram_mib=store,
+        ) as engine:
+            yield Target(engine.base_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An engine that runs already. Its cache is emptied by its own call; where it has none, each cell begins its
+    prompts with a line of its own.
+
+    Attributes:
+        url: without ``/v1``.
+    """
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """See :class:`BenchEngine`."""
+        return self.url
+
+    @contextmanager
+    def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
+        """See :class:`BenchEngine`."""
+        emptied = any(_posted(f"{self.url}{path}") for path in _RESETS)
+        yield Target(self.url, None if emptied else f"Run {cell} {time.time_ns()}.")
+
+    def model(self) -> str:
+        """The first that it lists.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        try:
+            with urllib.request.urlopen(f"{self.url}/v1/models", timeout=10) as response:
+                return str(json.load(response)["data"][0]["id"])
+        except (OSError, ValueError, LookupError) as error:
+            raise EngineError(f"{self.url}/v1/models: {error!r}") from error
+
+
+def _posted(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

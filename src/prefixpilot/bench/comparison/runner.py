@@ -1,0 +1,155 @@
+"""Runs the cells of a comparison, each from a cold cache, and keeps what is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import prefixpilot
+from prefixpilot.bench.bound import workload_bound
+from prefixpilot.bench.comparison.arms import Arm, arm_of, outgoing
+from prefixpilot.bench.comparison.cells import Cell, CellResult, Done, Grid, Setting
+from prefixpilot.bench.comparison.client import Load, Target, run_load
+from prefixpilot.bench.comparison.engines import BenchEngine
+from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, prepare
+from prefixpilot.bench.comparison.summary import ArmFigures, figures
+from prefixpilot.bench.demo_report import installed_versions, this_machine
+from prefixpilot.errors import ConfigError
+from prefixpilot.workloads import Workload
+
+CELLS = "cells.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        workload: where the requests come from.
+        engine: where they go.
+        how: how they are made ready; its ``k`` is that of the grid's cells.
+        load: how they are sent; its ``concurrency`` is that of the grid's cells.
+    """
+
+    workload: Workload
+    engine: BenchEngine
+    grid: Grid = field(default_factory=Grid)
+    how: Preparation = field(default_factory=Preparation)
+    load: Load = field(default_factory=Load)
+
+    def key(self) -> dict[str, Any]:
+        """What must be equal for cells to be of one comparison."""
+        how = {name: getattr(self.how, name) for name in ("limit", "prompt_tokens", "multi_turn")}
+        load = {name: getattr(self.load, name) for name in ("rate", "max_tokens", "seed")}
+        versions = {"prefixpilot": prefixpilot.__version__, **installed_versions("xllamacpp")}
+        return {"workload": self.workload.name, "engine": self.engine.name, **how, **load, "versions": versions}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of it.
+
+    Attributes:
+        key: see :meth:`Comparison.key`.
+        machine: where it ran.
+        bound: share of block tokens that no order and no schedule exceeds, by ``k``; ``None``: not computed.
+        figures: by setting.
+    """
+
+    key: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    bound: Mapping[str, float | None]
+    figures: Mapping[Setting, tuple[ArmFigures, ...]]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        settings = [
+            {**setting._asdict(), "arms": [arm.as_json() for arm in arms]} for setting, arms in self.figures.items()
+        ]
+        return {**self.key, "machine": dict(self.machine), "bound": dict(self.bound), "settings": settings}
+
+
+def run_comparison(
+    comparison: Comparison,
+    folder: Path,
+    on_cell: Callable[[Cell, int, int], object] = lambda cell, done, cells: None,
+    on_answer: Callable[[], object] = lambda: None,
+) -> Report:
+    """Run what is not done yet, and report. A run that was ended goes on where it was; ``folder`` holds its cells.
+
+    Args:
+        on_cell: told before each cell runs how many are done, of how many.
+        on_answer: called after each request.
+
+    Raises:
+        ConfigError: the folder is of another comparison.
+        EngineError: a request failed; what is complete is kept.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("out", f"{folder}: {error.strerror}", "give a folder that can be made") from None
+    done = Done(folder / CELLS, comparison.key())
+    cells = list(comparison.grid.cells())
+    ready: dict[int | None, tuple[BenchRequest, ...]] = {
+        k: prepare(comparison.workload, replace(comparison.how, k=k)) for k in comparison.grid.ks
+    }
+    for count, cell in enumerate(cells):
+        on_cell(cell, count, len(cells))
+        if cell not in done.results:
+            done.add(_run(comparison, cell, ready[cell.k], on_answer))
+    found = {cell: done.results[cell] for cell in cells}
+    bound = {str(k): _bound(requests) for k, requests in ready.items()}
+    machine = this_machine()
+    where = {"cpu": machine.cpu, "cores": machine.cores, "system": machine.system}
+    return Report(comparison.key(), where, bound, figures(found.values()))
+
+
+def _run(
+    comparison: Comparison, cell: Cell, requests: Sequence[BenchRequest], on_answer: Callable[[], object]
+) -> CellResult:
+    arm = arm_of(cell.arm)
+    sends = outgoing(arm, requests, cell.cache_tokens)
+    load = replace(comparison.load, concurrency=cell.concurrency)
+    with comparison.engine.cold(cell.cache_tokens, str(cell)) as engine, _in_front(arm, engine, cell) as target:
+        samples, wall = asyncio.run(run_load(target, arm, requests, sends, load, on_answer))
+    return CellResult(cell, tuple(samples), wall)
+
+
+@contextmanager
+def _in_front(arm: Arm, engine: Target, cell: Cell) -> Iterator[Target]:
+    """The proxy before the engine, or the engine itself."""
+    if not arm.through_proxy:
+        yield engine
+        return
+    from prefixpilot.bench.streaming_client import wait_until_ready
+    from prefixpilot.proxy import ProxySettings, serve_in_thread
+    from prefixpilot.proxy.settings import LogSettings
+
+    settings = ProxySettings(engine.url, port=0, cache_tokens=cell.cache_tokens, log=LogSettings(access=False))
+    settings = settings if arm.annotate is None else replace(settings, annotate=arm.annotate)
+    with serve_in_thread(settings) as proxy:
+        wait_until_ready(proxy.url)
+        yield Target(proxy.url, engine.opening)
+
+
+def _bound(requests: Sequence[BenchRequest]) -> float | None:
+    """Of independent requests, blocks only."""
+    from prefixpilot.core import Request, RequestId
+    from prefixpilot.workloads import WorkloadRequest
+
+    entries = tuple(
+        WorkloadRequest(Request(r.blocks, RequestId(str(r.number))), str(r.number), 0, "") for r in requests if r.blocks
+    )
+    if not entries:
+        return None
+    from prefixpilot.blocks import BlockStore
+
+    store = BlockStore(sum(len(entry.request.blocks) for entry in entries) + 1)
+    total = sum(store.intern(block).tokens for entry in entries for block in entry.request.blocks)
+    saved = workload_bound(Workload("", entries))
+    return None if saved is None or not total else saved / total

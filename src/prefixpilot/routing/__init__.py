@@ -1,0 +1,21 @@
+"""Which replica of an engine a request goes to (floor 4). Pure: the caller says how busy replicas are."""
+
+from prefixpilot.routing.base import Load, Route, RoutedRequest, Router
+from prefixpilot.routing.baselines import ConsistentHash, LeastLoaded, PrefixHash, RoundRobin
+from prefixpilot.routing.context_aware import ContextAware
+from prefixpilot.routing.policies import POLICIES, PolicyName, router_of
+
+__all__ = [
+    "POLICIES",
+    "ConsistentHash",
+    "ContextAware",
+    "LeastLoaded",
+    "Load",
+    "PolicyName",
+    "PrefixHash",
+    "RoundRobin",
+    "Route",
+    "RoutedRequest",
+    "Router",
+    "router_of",
+]
