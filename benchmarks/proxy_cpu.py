@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import selectors
-import socket
 import statistics
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +29,6 @@ from typing import NamedTuple
 from benchmarks.machine import save
 from benchmarks.proxy_throughput import (
     CONVERSATION,
-    NUMBER,
     Target,
     cpu_seconds,
     free_port,
@@ -40,6 +36,7 @@ from benchmarks.proxy_throughput import (
     process,
     requests,
 )
+from benchmarks.senders import NUMBER, Sender
 
 ROOT = Path(__file__).resolve().parents[1]
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Number: " + NUMBER + b"\r\n\r\n"
@@ -55,75 +52,11 @@ class Burst(NamedTuple):
     p50_ms: float
 
 
-class Client:
-    """One connection, with at most one request under way."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        self._answer = b""
-        self.sent = 0.0
-
-    def send(self, request: bytes) -> None:
-        self.sent = time.perf_counter()
-        self.socket.sendall(request)
-
-    def answered(self) -> bool:
-        """Read what has come; whether the answer is whole. Raises RuntimeError: it is no 200."""
-        data = self.socket.recv(65536)
-        self._answer += data
-        end = self._answer.find(b"\r\n\r\n")
-        if not data or (end >= 0 and not self._answer.startswith(b"HTTP/1.1 200")):
-            raise RuntimeError(f"no answer, or another one: {self._answer[:300]!r}")
-        if end < 0:
-            return False
-        length = int(self._answer[:end].lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        if len(self._answer) < end + 4 + length:
-            return False
-        self._answer = b""
-        return True
-
-
-class Sender:
-    """Sends bursts. Every request has a number that no other has."""
-
-    def __init__(self) -> None:
-        self._number = os.getpid() * 10**8
-
-    def _next(self, made: list[bytes]) -> bytes:
-        self._number += 1
-        return made[self._number % len(made)].replace(NUMBER, b"%016d" % self._number)
-
-    def burst(self, target: Target, clients: int, count: int) -> Burst:
-        with ExitStack() as stack, selectors.DefaultSelector() as selector:
-            connected = [Client(target.port) for _ in range(clients)]
-            for each in connected:
-                stack.enter_context(each.socket)
-                selector.register(each.socket, selectors.EVENT_READ, each)
-            self._run(target, selector, connected, clients)  # each connection has served one
-            before, begun = cpu_seconds(target.process), time.perf_counter()
-            times = sorted(self._run(target, selector, connected, count))
-            took, used = time.perf_counter() - begun, cpu_seconds(target.process) - before
-        return Burst(used * 1e3 / count, count / took, times[count // 2] * 1e3)
-
-    def _run(
-        self, target: Target, selector: selectors.DefaultSelector, clients: list[Client], count: int
-    ) -> list[float]:
-        times: list[float] = []
-        sent = min(count, len(clients))
-        for each in clients[:sent]:
-            each.send(self._next(target.made))
-        while len(times) < count:
-            for key, _ in selector.select(60):
-                each = key.data
-                if not each.answered():
-                    continue
-                times.append(time.perf_counter() - each.sent)
-                if sent < count:
-                    sent += 1
-                    each.send(self._next(target.made))
-        return times
+def burst(sender: Sender, target: Target, clients: int, count: int) -> Burst:
+    before = list[float]()
+    sent = sender.count(target.port, target.made, clients, count, lambda: before.append(cpu_seconds(target.process)))
+    used = cpu_seconds(target.process) - before[0]
+    return Burst(used * 1e3 / count, sent.per_s, sent.percentile(0.5))
 
 
 def made_for(name: str) -> list[bytes]:
@@ -182,11 +115,11 @@ def main() -> int:
             targets[name] = Target(*at, made_for(name))
         sender = Sender()
         for target in targets.values():
-            sender.burst(target, 2, 2 * args.requests)  # warm
+            burst(sender, target, 2, 2 * args.requests)  # warm
         for _ in range(args.bursts):
             for count in clients:
                 for name, target in targets.items():
-                    seen.setdefault(f"{name}, {count} clients", []).append(sender.burst(target, count, args.requests))
+                    seen.setdefault(f"{name}, {count} clients", []).append(burst(sender, target, count, args.requests))
     workload = {"clients": clients, "bursts": args.bursts, "requests": args.requests, "trees": list(trees)}
     save("proxy_cpu", {"workload": workload, "targets": {name: figures(bursts) for name, bursts in seen.items()}})
     return 0

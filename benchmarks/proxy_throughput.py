@@ -1,11 +1,11 @@
 """What the proxy costs: requests a second, CPU time, and added latency, before an engine that answers at once.
 
     python -m benchmarks.proxy_throughput [--documents 15] [--bytes 4000] [--concurrency 8] [--seconds 5] [--rate 50]
-        [--peer-python PYTHON]
+        [--rounds 3] [--awake] [--peer-python PYTHON]
 
 Engine, proxy and clients are processes of their own on loopback. The proxy has the first core, all else the others.
-Each client keeps one connection and sends the next request when the answer is there. All documents are drawn from 400,
-and every request asks another question:
+The clients are one thread with a connection each (:mod:`benchmarks.senders`), and each sends the next request when the
+answer is there. All documents are drawn from 400, and every request asks another question:
 
 * ``planned``: ``context_blocks``, each request alone;
 * ``ledger``: ``context_blocks`` as the first turn of a conversation of its own, recorded in memory;
@@ -17,7 +17,9 @@ and every request asks another question:
 
 Added latency is a percentile through the proxy less that of the engine, one client that sends ``--rate`` requests a
 second: a time counts from when its request was due. CPU time is that of the proxy's process by the kernel's scheduler
-(Linux): it says more than requests a second where others use the machine too.
+(Linux): it says more than requests a second where others use the machine too. A core that sleeps between two requests
+is slow in the first milliseconds of the next; ``--awake`` keeps all cores from it by processes that run only where
+nobody else wants to.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import random
 import socket
@@ -33,15 +34,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import save
+from benchmarks.senders import NUMBER, Sender, Sent
 
 ANSWER = json.dumps(
     {
@@ -50,9 +50,7 @@ ANSWER = json.dumps(
     }
 ).encode()
 RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
-START_TIMEOUT_S = 60.0
-NUMBER = b"0000000000000000"
-"""Stands in each request; a client puts another number in its place every time."""
+START_TIMEOUT_S = 240.0
 CONVERSATION = b"X-PrefixPilot-Conversation: " + NUMBER + b"\r\n"
 PEER = ("-m", "contextpilot.server.http_server", "--host", "127.0.0.1", "--stateless", "--log-level", "error")
 
@@ -127,25 +125,6 @@ def _post(document: dict[str, Any], headers: bytes = b"") -> bytes:
     return head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def ask(connection: socket.socket, request: bytes) -> None:
-    connection.sendall(request)
-    answer = b""
-    while (end := answer.find(b"\r\n\r\n")) < 0:
-        answer += _received(connection)
-    length = int(answer[:end].lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-    if not answer.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(answer[:300].decode("latin-1"))
-    while len(answer) < end + 4 + length:
-        answer += _received(connection)
-
-
-def _received(connection: socket.socket) -> bytes:
-    data = connection.recv(65536)
-    if not data:
-        raise RuntimeError("the connection was closed in the midst of an answer")
-    return data
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What is asked.
@@ -160,70 +139,16 @@ class Target:
     made: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """How it is asked: by so many clients, for so long; ``rate`` requests a second each, or 0: as fast as it goes."""
-
-    clients: int
-    seconds: float
-    rate: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What one client saw.
-
-    Attributes:
-        start, end: on the clock that all processes share, in seconds.
-        times: milliseconds of each request.
-    """
-
-    start: float
-    end: float
-    times: list[float]
-
-
-def client(port: int, made: list[bytes], first: int, load: Load, ready: Barrier, served: Queue[Served]) -> None:
-    """Ask on one connection, from the moment at which all clients are ready."""
-    times: list[float] = []
-    number = os.getpid() * 10**8
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ask(connection, made[first])
-        ready.wait(START_TIMEOUT_S)
-        begun = now = time.monotonic()
-        for i in range(first, sys.maxsize):
-            request = made[i % len(made)].replace(NUMBER, b"%016d" % (number + i))
-            due = max(now, begun + len(times) / load.rate) if load.rate else time.monotonic()
-            time.sleep(max(0.0, due - time.monotonic()))
-            ask(connection, request)
-            now = time.monotonic()
-            times.append((now - due) * 1e3)
-            if now > begun + load.seconds:
-                break
-    served.put(Served(begun, now, times))
-
-
-def measure(target: Target, load: Load) -> dict[str, float]:
-    context = multiprocessing.get_context("spawn")
-    ready, queue = context.Barrier(load.clients + 1), context.Queue()
-    made = target.made
-    firsts = [len(made) * i // load.clients for i in range(load.clients)]
-    clients = [context.Process(target=client, args=(target.port, made, i, load, ready, queue)) for i in firsts]
-    for each in clients:
-        each.start()
-    ready.wait(START_TIMEOUT_S)
-    before = cpu_seconds(target.process)
-    served = [queue.get(timeout=load.seconds + 2 * START_TIMEOUT_S) for _ in clients]
-    used = cpu_seconds(target.process) - before
-    for each in clients:
-        each.join()
-    times = sorted(t for one in served for t in one.times)
+def measure(target: Target, send: Callable[[Callable[[], None]], Sent]) -> dict[str, float]:
+    """What ``send`` sends, and the CPU time of the target meanwhile."""
+    before = list[float]()
+    sent = send(lambda: before.append(cpu_seconds(target.process)))
+    used = cpu_seconds(target.process) - before[0]
     return {
-        "requests_per_s": round(len(times) / (max(s.end for s in served) - min(s.start for s in served)), 1),
-        "p50_ms": round(times[len(times) // 2], 3),
-        "p99_ms": round(times[len(times) * 99 // 100], 3),
-        "cpu_ms": round(used * 1e3 / len(times), 3),
+        "requests_per_s": round(sent.per_s, 1),
+        "p50_ms": round(sent.percentile(0.5), 3),
+        "p99_ms": round(sent.percentile(0.99), 3),
+        "cpu_ms": round(used * 1e3 / len(sent.times), 3),
         "load": round(os.getloadavg()[0], 2),
     }
 
@@ -249,6 +174,17 @@ def on_cores(cores: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def awake(core: int) -> Iterator[None]:
+    """A process that runs on this core whenever nothing else does."""
+    spin = f"import os; os.sched_setaffinity(0, {{{core}}}); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    with subprocess.Popen([sys.executable, "-c", f"{spin}\nwhile True: pass"]) as child:
+        try:
+            yield
+        finally:
+            child.terminate()
 
 
 def free_port() -> int:
@@ -282,7 +218,9 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=4000, help="of one document")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="all targets by turns; the quietest round of each counts")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second where latency is measured")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping (Linux)")
     parser.add_argument("--peer-python", help="an interpreter that has contextpilot, whose proxy is measured too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine-port", type=int, help=argparse.SUPPRESS)
@@ -296,6 +234,9 @@ def main() -> int:
     workload = {k: v for k, v in vars(args).items() if k not in ("engine_port", "peer_python")}
     result: dict[str, Any] = {"workload": workload}
     with ExitStack() as stack:
+        if args.awake:
+            for core in cores:
+                stack.enter_context(awake(core))
         stack.enter_context(on_cores(others))
         engine = free_port()
         command = [sys.executable, "-m", "benchmarks.proxy_throughput", "--engine-port", str(engine)]
@@ -322,9 +263,16 @@ def main() -> int:
         if args.peer_python:
             peer = started(args.peer_python, *PEER, "--infer-api-url", root)
             targets["peer"] = Target(*peer, tool_requests(*shape, args.seed))
-        for name, target in targets.items():
-            measure(target, Load(1, 1.0))  # warm
-            result[name] = measured(target, args.concurrency, args.seconds, args.rate)
+        sender = Sender()
+        for target in targets.values():
+            sender.seconds(target.port, target.made, 2, 2.0, lambda: None)  # warm
+        rounds: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in targets}
+        for _ in range(args.rounds):
+            for name, target in targets.items():
+                rounds[name].append(measured(sender, target, args.concurrency, args.seconds, args.rate))
+    result |= {
+        name: {kind: best([each[kind] for each in found]) for kind in found[0]} for name, found in rounds.items()
+    }
     base = result["direct"]["at_rate"]
     result["added_ms"] = {
         name: {p: round(result[name]["at_rate"][p] - base[p], 3) for p in ("p50_ms", "p99_ms")}
@@ -335,12 +283,20 @@ def main() -> int:
     return 0
 
 
-def measured(target: Target, concurrency: int, seconds: float, rate: float) -> dict[str, dict[str, float]]:
+def measured(
+    sender: Sender, target: Target, concurrency: int, seconds: float, rate: float
+) -> dict[str, dict[str, float]]:
+    port, made = target.port, target.made
     return {
-        f"concurrency_{concurrency}": measure(target, Load(concurrency, seconds)),
-        "concurrency_1": measure(target, Load(1, seconds)),
-        "at_rate": measure(target, Load(1, max(seconds, 10.0), rate)),
+        f"concurrency_{concurrency}": measure(target, lambda go: sender.seconds(port, made, concurrency, seconds, go)),
+        "concurrency_1": measure(target, lambda go: sender.seconds(port, made, 1, seconds, go)),
+        "at_rate": measure(target, lambda go: sender.at_rate(port, made, rate, seconds, go)),
     }
+
+
+def best(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The round with the least CPU time: that in which others disturbed least."""
+    return min(rounds, key=lambda found: found["cpu_ms"])
 
 
 if __name__ == "__main__":

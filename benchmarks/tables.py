@@ -112,6 +112,15 @@ def peer_rates(result: dict[str, Any]) -> str:
     return table(["trace", *arms, "peer online: failed calls"], rows) + machine(result)
 
 
+def referee(result: dict[str, Any]) -> str:
+    def cell(pair: list[float]) -> str:
+        return _share(pair[0]) if pair[0] == pair[1] else f"{_share(pair[0])} ({_share(pair[1])})"
+
+    arms = list(next(iter(result["traces"].values())))
+    rows = [[name, *(" / ".join(map(cell, trace[arm])) for arm in arms)] for name, trace in result["traces"].items()]
+    return table(["trace", *arms], rows) + machine(result)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "offline": ("ordering", lambda r: ordering(r, "offline")),
     "online": ("ordering", lambda r: ordering(r, "online")),
@@ -121,6 +130,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "peer-cost": ("peer_batch", peer_cost),
     "peer-growth": ("peer_growth", peer_growth),
     "peer-rates": ("peer_rates", peer_rates),
+    "referee": ("referee", referee),
 }
 
 

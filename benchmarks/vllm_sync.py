@@ -158,7 +158,8 @@ def settled(client: Client, requests: int) -> dict[str, Any]:
     deadline = time.monotonic() + 30
     while True:
         stats: dict[str, Any] = client.ask("GET", "/stats")["engine_cache"]
-        if sum(route["requests"] for route in stats["routes"]) > requests or time.monotonic() > deadline:
+        all_in = sum(route["requests"] for route in stats["routes"]) > requests and not stats["waiting"]
+        if all_in or time.monotonic() > deadline:
             return stats
         time.sleep(0.2)
 

@@ -46,6 +46,9 @@ class PilotConfig:
         max_displacement: how far a block may stand from its retriever rank, for requests that do not say; ``None`` for
             no bound. See :class:`~prefixpilot.Constraints`.
         cache_tokens: KV capacity of the engine in tokens, if known: the index then keeps no more than that.
+        device: where the paper's planner compares contexts: a device of PyTorch (``cuda``), or ``None`` for the CPU by
+            NumPy. Plans are the same.
+        device_from: batches of fewer contexts are compared on the CPU all the same.
     """
 
     alpha: float = 0.001
@@ -64,6 +67,8 @@ class PilotConfig:
     page_size: int = 1
     max_displacement: int | None = None
     cache_tokens: int | None = None
+    device: str | None = None
+    device_from: int = 4096
 
     def __post_init__(self) -> None:
         if type(self.alpha) not in (float, int) or not 0.001 <= self.alpha <= 0.01:
@@ -74,7 +79,7 @@ class PilotConfig:
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise ConfigError(name, f"is {getattr(self, name)!r}", f"use one of: {allowed}")
-        for name in ("max_contexts", "max_blocks", "max_conversations", "page_size"):
+        for name in ("max_contexts", "max_blocks", "max_conversations", "page_size", "device_from"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use an int of 1 or more")
         if self.max_displacement is not None and not _is_count(self.max_displacement):
@@ -85,6 +90,12 @@ class PilotConfig:
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
         if self.cache_tokens is not None and (type(self.cache_tokens) is not int or self.cache_tokens < 1):
             raise ConfigError("cache_tokens", f"is {self.cache_tokens!r}", "use an int of 1 or more, or None")
+        if self.device is not None and (not isinstance(self.device, str) or not self.device):
+            raise ConfigError("device", f"is {self.device!r}", "use a name that torch.device knows, or None")
+
+    def device_for(self, contexts: int) -> str | None:
+        """The device for a batch of so many contexts."""
+        return self.device if contexts >= self.device_from else None
 
 
 def _is_count(value: object) -> bool:

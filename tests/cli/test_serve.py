@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import http.client
 import json
@@ -26,7 +27,7 @@ import pytest
 
 from prefixpilot import ContextPilot, PilotConfig, Request
 from prefixpilot.cli.ready import curl_line, ready_text
-from prefixpilot.cli.serve import load_index
+from prefixpilot.cli.serve import GC_THRESHOLD, _leave_to_itself, load_index
 from prefixpilot.errors import ConfigError
 from prefixpilot.testing.simulated_engine import SimulatedEngine
 
@@ -323,6 +324,17 @@ def test_a_bad_index_says_why(tmp_path: Path, name: str, data: bytes, reason: st
     with pytest.raises(ConfigError, match=reason) as caught:
         load_index(path, PilotConfig())
     assert "plan --save-index" in caught.value.remedy
+
+
+def test_what_is_loaded_is_left_out_of_collections() -> None:
+    before = gc.get_threshold()
+    try:
+        _leave_to_itself()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] == GC_THRESHOLD
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def test_the_curl_line_survives_a_quote_in_the_model_name() -> None:

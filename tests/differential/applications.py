@@ -289,6 +289,9 @@ APPLICATIONS: Final[tuple[Application, ...]] = (
     Application("txtai", "user", _glued),
 )
 
+NAMED: Final = tuple(app for app in APPLICATIONS if app.name in ("llamaindex_text_qa", "letta", "aider"))
+"""Their labels are names, which tell no rank: where something moves, a line has to."""
+
 TOOLS: Final[Mapping[str, Callable[[Sequence[Document], str], Layout]]] = {
     "read_file": _plain,
     "view": _numbered_lines,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from .applications import APPLICATIONS, TOOLS, Application, Document, Layout, documents
+from .applications import APPLICATIONS, NAMED, TOOLS, Application, Document, Layout, documents
 from .clients import STYLES, ApiName, Asks, Entry, Result, Says, Style, Use, answer_of, body_of, extras
 from .ordinary_oracle import Case, Judged, Sender, judge, remember
 from .reading import Violation
@@ -62,9 +62,10 @@ class Traffic:
         self.strict = strict
         self.seen: Counter[str] = Counter()
         self.layouts: dict[str, Layout] = {}
+        self.found: dict[str, list[Document]] = {}
         self.senders: dict[str, Sender] = {}
         self.api: ApiName = rng.choice(("chat", "chat", "responses", "messages"))
-        app = rng.choice(APPLICATIONS)
+        app = rng.choice(APPLICATIONS if rng.random() < 0.8 else NAMED)
         users = rng.choice((("ann",), ("ann", "bob"), ("ann", "ann"), ("ann", "bob", "bob")))
         self.clients = [self._client(f"{user}{world}", app, world) for user in users]
 
@@ -179,6 +180,12 @@ class Traffic:
         client.history = client.history[: self.rng.choice([0, *ends])]
         client.last = None
 
+    def begin_anew(self, client: Client) -> None:
+        """Another chat about the same matter: its documents are much those of the one before."""
+        client.saved = [*client.saved[-3:], client.history]
+        client.history, client.last = (), None
+        self.ask(client)
+
     def switch(self, client: Client) -> None:
         if client.saved:
             client.history = self.rng.choice(client.saved)
@@ -250,8 +257,13 @@ class Traffic:
         self.seen["documents"] += bool(judged.documents)
 
     def _found(self, client: Client) -> Sequence[Document]:
-        """What a retriever gives: some of the pool, in any order, each name once."""
+        """What a retriever gives: some of the pool, in any order, each name once. Often what it gave before, ranked
+        anew, and one more behind it."""
         found = self.rng.sample(client.pool, self.rng.choice((0, 2, 3, 4, 5)))
+        known = self.found.get(client.user, [])
+        if len(known) > 1 and self.rng.random() < 0.3:
+            found = [*self.rng.sample(known, len(known)), *(d for d in found[:1] if d not in known)]
+        self.found[client.user] = found
         return list({d.name: d for d in found}.values()) if client.app.name == "letta" else found
 
 
@@ -265,9 +277,13 @@ _STEPS: Final = (
     Traffic.retry,
     Traffic.fail,
     Traffic.go_back,
+    Traffic.begin_anew,
+    Traffic.begin_anew,
     Traffic.switch,
     Traffic.edit,
     Traffic.truncate,
+    Traffic.truncate,
+    Traffic.elide,
     Traffic.elide,
     Traffic.trim,
 )

@@ -24,9 +24,6 @@ WORTH: dict[Script, tuple[str, ...]] = {
     "ordinary": ("kept", "notes", "moved", "rankings", "tools", "retry", "truncated", "elided"),
 }
 
-RARE = {"rankings": 2}
-"""An order annotation is made only where the move is predicted to save more than it costs."""
-
 
 @pytest.mark.parametrize("script", ["blocks", "ordinary"])
 def test_conversations(script: Script) -> None:
@@ -41,9 +38,7 @@ def test_conversations(script: Script) -> None:
     one()
     run.close()
     assert run.fail_opens == 0
-    assert all(run.seen[what] > RARE.get(what, 5) for what in WORTH[script]), (
-        f"what this is about did not occur: {run.seen}"
-    )
+    assert min(run.seen[what] for what in WORTH[script]) > 5, f"what this is about did not occur: {run.seen}"
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(
-    r"^(?P<mark><!-- runs -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<mark><!-- runs(?: with (?P<needs>[a-z]+))? -->\n)?```(?P<info>[a-z]+[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 _TITLE = re.compile(r'title="([^"]*)"')
 
@@ -27,6 +28,7 @@ class Fence(NamedTuple):
         title: as the page shows it above the sample; empty if it has none.
         text: between the fences, the last line break included.
         runs: the page says (in a comment above) that the sample runs as it stands.
+        needs: the framework that the page says it runs with; empty if it needs none.
         line: of the opening fence, from 1.
     """
 
@@ -35,6 +37,7 @@ class Fence(NamedTuple):
     text: str
     runs: bool
     line: int
+    needs: str = ""
 
 
 def pages() -> list[Path]:
@@ -58,7 +61,14 @@ def fences(page: str) -> list[Fence]:
 def _fence(page: str, match: re.Match[str]) -> Fence:
     title = _TITLE.search(match["info"])
     line = page.count("\n", 0, match.start("info")) + 1
-    return Fence(match["info"].split()[0], title[1] if title else "", match["text"], match["mark"] is not None, line)
+    return Fence(
+        match["info"].split()[0],
+        title[1] if title else "",
+        match["text"],
+        match["mark"] is not None,
+        line,
+        match["needs"] or "",
+    )
 
 
 def rewritten(page: str, write: Callable[[Fence], str | None]) -> str:

@@ -29,6 +29,7 @@ from prefixpilot.proxy.wire import headers as h
 from prefixpilot.testing import SimulatedEngine
 
 PROXY = "http://127.0.0.1:8765"
+ENGINE = "http://127.0.0.1:8000"
 SEARCH_SERVER = "http://127.0.0.1:9200"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in pages()}
 FENCES = [(name, fence) for name, page in PAGES.items() for fence in fences(page)]
@@ -160,8 +161,16 @@ def proxy() -> Iterator[RunningProxy]:
         yield running
 
 
+@pytest.fixture
+def engine() -> Iterator[SimulatedEngine]:
+    """For samples that use no proxy: with a cold cache."""
+    with SimulatedEngine() as engine:
+        yield engine
+
+
 def _runnable(language: str) -> list[tuple[str, Fence]]:
-    return [found for found in of(language) if found[1].runs]
+    """Samples that need no framework; the others are run by tests/integrations."""
+    return [found for found in of(language) if found[1].runs and not found[1].needs]
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +180,11 @@ def search_server() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("found", _runnable("python"), ids=named)
-def test_python_runs(found: tuple[str, Fence], proxy: RunningProxy, search_server: str) -> None:
+def test_python_runs(
+    found: tuple[str, Fence], proxy: RunningProxy, engine: SimulatedEngine, search_server: str
+) -> None:
     name, fence = found
-    code = fence.text.replace(PROXY, proxy.url).replace(SEARCH_SERVER, search_server)
+    code = fence.text.replace(PROXY, proxy.url).replace(ENGINE, engine.base_url).replace(SEARCH_SERVER, search_server)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
     behind = [other for page, other in FENCES if page == name and other.line > fence.line]

@@ -108,6 +108,44 @@ def test_two_that_are_mostly_met_together_stay_together() -> None:
     assert store.joints("f", asked, True) == (0, 1, 3, 5)
 
 
+def test_a_marked_edge_differs_from_itself() -> None:
+    """``b`` and ``d`` have stood at an edge in most strings, and at nothing else that is the same."""
+    assert taught("db", "bc", "ad").joints("f", longs("bd"), True) == (0, 1, 2)
+
+
+def test_a_string_that_is_known_speaks_neither_for_itself_nor_against() -> None:
+    others = ("acb", "bac", "ca", "cba")
+    assert taught(*others).joints("f", longs("ac"), True) == (0, 1, 2)
+    assert taught(*others, "ac").joints("f", longs("ac"), True) == (0, 1, 2)
+
+
+def test_borders_found_from_both_ends_rise() -> None:
+    assert taught("edbfac", "dcg", "dbg", "fda").joints("f", longs("cadb"), True) == (0, 1, 2, 4)
+
+
+def test_what_a_string_says_twice_is_remembered_when_the_string_has_gone() -> None:
+    def asked(*before: str) -> tuple[int, ...]:
+        store = EdgeStore(max_texts=12)
+        for names in (*before, "qa", "ar", "sq"):
+            store.observe("f", longs(names), True)
+        store.check_invariants()
+        return store.joints("f", longs("aq"), True)
+
+    assert asked() == (0, 1, 2)
+    assert asked("aabbccddeeff", "gghhiijjkkll") == ()
+    assert asked("aabbccddeeff", "gghhiijjkkll", "aamm") == (), "met twice again: it goes last"
+    assert asked("aabbccddeeff", "gghhiijjkkll", "mm") == (0, 1, 2), "one more than may be remembered"
+
+
+def test_together_from_either_side_is_together() -> None:
+    """``b`` stands behind ``a`` in few of the strings with ``a``, but in most of those with ``b``."""
+    apart = ["".join(names) for names in itertools.permutations("acde")]
+    others = ("cbe", "ebc", *apart)
+    assert taught(*others).joints("f", longs("cabd"), True) == (0, 1, 2, 3, 4)
+    together = [f"{x}ab{y}" for x, y in itertools.permutations("cde", 2)]
+    assert taught(*together, *others).joints("f", longs("cabd"), True) == (0, 1, 3, 4)
+
+
 def test_without_a_frame_at_the_ends() -> None:
     others = ["".join(names) for names in itertools.permutations("abcd") if names != ("d", "b", "c", "a")]
     store = taught(*others, framed=False)

@@ -84,6 +84,40 @@ def test_one_context_and_none() -> None:
     assert ContextPilot().optimize(Request.from_ids("empty", [])).sent == ()
 
 
+ODD: dict[str, list[list[BlockId]]] = {
+    "no context": [],
+    "one context": [[3, 1, 2]],
+    "empty contexts only": [[], [], []],
+    "empty contexts between others": [[1, 2], [], [2, 1], []],
+    "one block each": [[n % 3] for n in range(9)],
+    "repeats inside a context": [[1, 1, 2, 1], [2, 2], [1, 2]],
+    "equal contexts in other orders": [[1, 2, 3], [3, 2, 1], [2, 1, 3]],
+    "nothing shared": [[n, str(n), str(n).encode()] for n in range(40)],
+    "one, 100 and 1,000 blocks": [list(range(k)) for k in (1, 100, 1000)],
+    "300 contexts of 1 to 300 blocks": [list(range(k, 0, -1)) for k in range(1, 301)],
+}
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("case", ODD)
+def test_odd_input_is_ordered_and_nothing_else(planner: Planner, case: str) -> None:
+    """Each distinct block stands once, each repeat is an annotation, each request has its own result."""
+    contexts = ODD[case]
+    requests = [Request.from_ids(str(i), ids) for i, ids in enumerate(contexts)]
+    pilot, single = ContextPilot(PilotConfig(planner=planner)), ContextPilot(PilotConfig(planner=planner))
+    planned = pilot.optimize_batch(requests)
+    assert sorted(entry.position for entry in planned) == list(range(len(contexts)))
+    together = {entry.position: entry.plan for entry in planned}
+    for position, (request, ids) in enumerate(zip(requests, contexts, strict=True)):
+        for plan in (together[position], single.optimize(request)):
+            assert plan.request_id == request.request_id
+            assert set(plan.sent) == set(ids) and len(plan.sent) == len(set(ids))
+            assert sum(b.location_annotation is not None for b in plan.blocks) == len(ids) - len(plan.sent)
+            assert 0 <= plan.prefix_len <= len(plan.sent)
+    pilot.check_invariants()
+    single.check_invariants()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_snapshot_keeps_the_kind_of_an_id(kind: str) -> None:
     pilot = ContextPilot()

@@ -56,6 +56,7 @@ def test_stored_pairs_are_those_that_share_a_block(many: list[list[BlockId]], al
         found.update({(i, int(j)): d for j, d in zip(stored.columns[own], stored.values[own], strict=True)})
     pairs = [(i, j) for i in range(len(many)) for j in range(i + 1, len(many)) if set(many[i]) & set(many[j])]
     assert found == {(i, j): distance(many[i], many[j], alpha) for i, j in pairs}
+    assert (stored.matrix() == pairwise_distances(many, alpha)).all()
 
 
 def test_too_many_stored_pairs_are_declined() -> None:

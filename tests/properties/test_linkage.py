@@ -73,6 +73,16 @@ def test_contexts_that_share_nothing_merge_in_their_order() -> None:
     assert sparse(many, [1] * 9, few=2) == expected
 
 
+@pytest.mark.parametrize("blocks", [20, 400, 20_000])
+def test_contexts_whose_matrix_is_made_from_pairs_where_few_share_a_block(blocks: int) -> None:
+    """More than those whose matrix is made at once; of 20 blocks nearly all pairs share one, of 20,000 hardly any."""
+    chance = random.Random(blocks)
+    drawn = {tuple(chance.sample(range(blocks), chance.randrange(1, 9))) for _ in range(320)}
+    many: list[list[BlockId]] = [list(context) for context in sorted(drawn)]
+    sizes = [chance.randrange(1, 4) for _ in many]
+    assert link_contexts(many, sizes, 0.001) == average_linkage(pairwise_distances(many), sizes)
+
+
 def test_five_thousand_contexts_by_either_way() -> None:
     """Enough for the way of the product to be the sparse one."""
     chance = random.Random(7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,10 +199,18 @@ class PageTableMachine(RuleBasedStateMachine):
         if stored is not None:
             self.apply(PagesRemoved(tuple(reversed(stored.pages))), stored)
 
+    @rule(prompt=prompts, first=st.integers(1, 2))
+    def a_tail_comes_to_a_lower_tier_and_goes(self, prompt: Prompt, first: int) -> None:
+        """Its parent may not be known."""
+        stored = self.stored(prompt, first, "CPU", told=True)
+        if stored is not None:
+            self.apply(stored)
+            self.apply(PagesRemoved(stored.pages, "CPU"))
+
     @rule(prompt=prompts, group=st.integers(1, 2))
     def other_groups_and_other_sizes_do_not_count(self, prompt: Prompt, group: int) -> None:
         stored = self.stored(prompt, 0, GPU, told=True)
-        if stored is None:
+        if stored is None or not len(self.table):  # an empty table takes whatever size comes
             return
         before = self.table.counts.other_groups, self.table.counts.other_sizes
         other = stored._replace(page_size=3, token_ids=(1,) * 3 * len(stored.pages))
@@ -253,6 +262,7 @@ class PageTableMachine(RuleBasedStateMachine):
                 assert list(found.pages) == prompt.names[: found.tokens // SIZE]
             assert self.table.match(prompt.tokens).certain
             self.single_pages(prompt)
+            self.paths(prompt)
 
     def single_pages(self, prompt: Prompt) -> None:
         for name in prompt.names:
@@ -260,6 +270,16 @@ class PageTableMachine(RuleBasedStateMachine):
             assert self.table.holds(name) == bool(page.copies)
             media = {GPU: page.copies, **page.lower}
             assert set(self.table.media(name)) == {medium for medium, copies in media.items() if copies}
+
+    def paths(self, prompt: Prompt) -> None:
+        """Its pages by their tokens, and by the last of them."""
+        extra = () if prompt.salt is None else (prompt.salt,)
+        path = self.table.known_path(prompt.tokens, extra_keys=extra, adapter=prompt.adapter)
+        known = list(takewhile(lambda name: name in self.known and self.known[name].told, prompt.names))
+        assert list(path) == (prompt.names[: len(path)] if self.small else known)
+        for end in range(1, len(prompt.names) + 1):
+            whole = all(self.known.get(name, Stays()).copies for name in prompt.names[:end])
+            assert self.table.chain(prompt.names[end - 1]) == (tuple(prompt.names[:end]) if whole else ())
 
     @invariant()
     def sound(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prefixpilot.jsontext import Edit, InsertElement, JsonText, RemoveMember, SetText
 from prefixpilot.jsontext import escapes as plain
-from prefixpilot.proxy.escaping import dumped, escaped, place
+from prefixpilot.proxy.escaping import compact, dumped, escaped, place
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\\"\n\r\t\x00\x7f\x1f/é\ud800😀'))
 KEPT = st.recursive(
@@ -33,6 +33,11 @@ def test_an_escaped_text_is_read_as_it_was(text: str) -> None:
 def test_what_is_dumped_is_read_as_it_was(value: Any) -> None:
     assert json.loads(dumped(value)) == value
     assert json.dumps(json.loads(dumped(value))) == json.dumps(value), "the order of keys too"
+
+
+@given(KEPT)
+def test_compact_json_is_that_of_the_standard_library(value: Any) -> None:
+    assert compact(value) == json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 @given(TEXTS, TEXTS, st.booleans())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,12 @@ from prefixpilot.testing import (
 from prefixpilot.testing.simulated_engine import WIRES
 from prefixpilot.testing.wires import error_event
 
-from .watched import ALL, CANARY, EACH, Ask, Got, Watched, until, watched
+from .watched import ALL, BOUND_S, CANARY, EACH, Ask, Got, Watched, until, watched
 
 SAYS = CANARY.encode()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 IDLE_S = 1.5
+"""Of silence, on a quiet machine."""
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +47,19 @@ def engine() -> Iterator[SimulatedEngine]:
 
 
 @pytest.fixture(scope="module")
-def proxy(engine: SimulatedEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    store = StoreSettings(state_dir=str(tmp_path_factory.mktemp("state")))
-    settings = ProxySettings(engine.base_url, port=0, drain_timeout=2, idle_timeout=IDLE_S, store=store)
+def idle_s(engine: SimulatedEngine) -> float:
+    """Seconds of silence that are no engine at work: many times what all requests together take here and now."""
+    with watched(ProxySettings(engine.base_url, port=0, drain_timeout=2)) as running:
+        began = time.monotonic()
+        running.begin(ALL)
+        running.all(ALL)
+        return min(BOUND_S / 2, max(IDLE_S, 3 * (time.monotonic() - began)))
+
+
+@pytest.fixture(scope="module")
+def proxy(engine: SimulatedEngine, idle_s: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    store = StoreSettings(state_dir=str(tmp_path_factory.mktemp("state")), disk_timeout=BOUND_S)
+    settings = ProxySettings(engine.base_url, port=0, drain_timeout=2, idle_timeout=idle_s, store=store)
     with watched(settings) as running:
         yield running
 
@@ -234,10 +246,10 @@ def test_an_engine_that_says_nothing_is_given_up(engine: SimulatedEngine, proxy:
     check_again(proxy, ALL, names)
 
 
-def test_an_engine_that_is_slow_is_waited_for(engine: SimulatedEngine, proxy: Watched) -> None:
+def test_an_engine_that_is_slow_is_waited_for(engine: SimulatedEngine, proxy: Watched, idle_s: float) -> None:
     names = proxy.begin(ALL)
     before = proxy.mark()
-    engine.delay_s, engine.chunk_delay_s = IDLE_S / 5, IDLE_S / 10
+    engine.delay_s, engine.chunk_delay_s = idle_s / 5, idle_s / 10
     try:
         check_again(proxy, ALL, names)
     finally:

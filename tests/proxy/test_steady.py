@@ -167,7 +167,7 @@ def test_documents_are_not_read() -> None:
     assert relay.sent("chat", line) != line, "the test can see"
 
 
-def test_blocks_come_with_a_front_that_is_steady_but_for_times_that_would_be_lost() -> None:
+def test_blocks_come_with_a_front_that_is_steady() -> None:
     rules = VolatileRules(clock="round", ids=True, billing_header=True, tool_order=True)
     relay = Relay(volatile=rules)
     front = {"role": "system", "content": f"{BILLING}Request ID: 5f0c77aa\nCurrent time: 2026-11-30 14:03\nBe kind."}
@@ -175,10 +175,10 @@ def test_blocks_come_with_a_front_that_is_steady_but_for_times_that_would_be_los
         relay.ask("chat", chat([front, user("Hi?")], ["A", "B"], tools=TOOLS), **conversation)
         forward = relay.ask("chat", chat([front, user("Hi?")], ["B", "A"], tools=TOOLS[::-1]), **conversation)
         sent = json.loads(forward.body)
-        steady = "Current time: 2026-11-30 14:03\nBe kind.\nRequest ID: 5f0c77aa"
+        steady = "Current time: 2026-11-30\nBe kind.\nRequest ID: 5f0c77aa"
         assert sent["messages"][0]["content"] == steady
         assert sent["tools"] == TOOLS and "context_blocks" not in sent
-        assert {change.rule for change in forward.changes} == {"billing-header", "ids", "tool-order"}
+        assert {change.rule for change in forward.changes} == {"billing-header", "clock", "ids", "tool-order"}
     assert forward.report is not None and forward.report.plan is not None
     assert relay.metric("prefixpilot_fail_opens_total") == 0
 

@@ -233,3 +233,13 @@ def test_long_pages_are_digests_and_unusual_tokens_no_trouble() -> None:
 )
 def test_what_engines_report(held: int, prompt: int, size: int, reported: int) -> None:
     assert reported_tokens(held, prompt, size) == reported
+
+
+def test_an_empty_table_takes_the_size_of_the_next_page() -> None:
+    """An engine that begins anew may have other pages; one that goes on has not."""
+    table = PageTable()
+    first, other = (PagesStored((PageHash(b"%d" % n),), None, tuple(range(n)), n) for n in (2, 3))
+    table.apply(EventBatch("e", 0, 0, (first, other)))
+    assert (table.page_size, table.counts.other_sizes, len(table)) == (2, 1, 1)
+    table.apply(EventBatch("e", 0, 1, (CacheCleared(), other)))
+    assert (table.page_size, table.match((0, 1, 2)).tokens) == (3, 3)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 PYTHON_VARIABLE = "PREFIXPILOT_VLLM_PYTHON"
-START_S = 240.0
+START_S = 480.0
 STOP_S = 20.0
 MAKE_TINY = Path(__file__).with_name("make_tiny.py")
 
@@ -49,7 +49,7 @@ class VllmServer:
         events: whether it publishes KV events: it connects to ``events_endpoint`` (a free port of ours), and binds
             ``replay_endpoint``.
         hwm: messages that its publisher queues for a subscriber before it drops more.
-        arguments, environment: more of them.
+        arguments, environment: more of them; the environment may be changed before another start.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class VllmServer:
         self.replay_endpoint = f"tcp://127.0.0.1:{replay}"
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         config = {
             "enable_kv_cache_events": events,
             "publisher": "zmq" if events else "null",
@@ -104,7 +104,7 @@ class VllmServer:
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
-            **self._environment,
+            **self.environment,
         }
         environment.pop("PYTHONPATH", None)
         with self.log.open("wb") as log:
@@ -131,6 +131,13 @@ class VllmServer:
                 break
             except subprocess.TimeoutExpired:
                 continue
+
+    def kill(self) -> None:
+        """End it with all its children at once, as a crash does."""
+        process, self._process = self._process, None
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(STOP_S)
 
     def __enter__(self) -> VllmServer:
         return self.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixpilot.core import BlockId
+from prefixpilot.distance.device import Device, PairSums, pair_sums
 
 _CHUNK: Final = 1 << 16
 """Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""
@@ -56,6 +57,22 @@ class SparseDistances(NamedTuple):
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    def matrix(self) -> NDArray[np.float64]:
+        """What :func:`pairwise_distances` returns."""
+        n = len(self.ends) - 1
+        result = np.ones((n, n))
+        rows = np.repeat(np.arange(n), np.diff(self.ends))
+        result[rows, self.columns] = self.values
+        result[self.columns, rows] = self.values
+        np.fill_diagonal(result, 0.0)
+        return result
+
+
+def distances_on(device: Device, contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001) -> SparseDistances:
+    """As :func:`sparse_distances`, the same figures, with pairs compared on another device."""
+    counts = _Overlaps(contexts)
+    return _collected(counts, pair_sums(counts.padded(), counts.unit, device), alpha)
+
 
 def sparse_distances(
     contexts: Sequence[Sequence[BlockId]], alpha: float = 0.001, *, most: float = 1.0, chunk: int = _CHUNK
@@ -71,26 +88,18 @@ def sparse_distances(
     sampled = range(0, n, max(1, n // _SAMPLES))
     if sum(int(np.count_nonzero(counts.of(slice(i, i + 1)))) for i in sampled) > most * n * len(sampled):
         return None
-    ends = np.zeros(n + 1, dtype=np.int64)
+    return _collected(counts, counts.pairs_behind(chunk), alpha)
+
+
+def _collected(counts: _Overlaps, parts: Iterable[PairSums], alpha: float) -> SparseDistances:
+    ends = np.zeros(counts.n + 1, dtype=np.int64)
     columns, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    for pairs in counts.pairs_behind(chunk):
-        row, column = np.divmod(pairs.cells, n)
-        ends[1:] += np.bincount(row, minlength=n)
+    for pairs in parts:
+        row, column = np.divmod(pairs.cells, counts.n)
+        ends[1:] += np.bincount(row, minlength=counts.n)
         columns.append(column)
         values.append(counts.distances(row, column, pairs.sums, alpha))
     return SparseDistances(np.cumsum(ends), np.concatenate(columns), np.concatenate(values))
-
-
-class _Pairs(NamedTuple):
-    """Pairs that share a block, rising.
-
-    Attributes:
-        cells: ``row * n + column``.
-        sums: as :class:`_Overlaps` has them.
-    """
-
-    cells: Ints
-    sums: Ints
 
 
 class _Overlaps:
@@ -140,7 +149,13 @@ class _Overlaps:
         result: NDArray[np.float64] = 1.0 - shared / longest + alpha * (displacement / shared)
         return result
 
-    def pairs_behind(self, chunk: int) -> Iterator[_Pairs]:
+    def padded(self) -> Ints:
+        """``(n, longest)``: the blocks of each context by rank, -1 behind the last."""
+        result = np.full((self.n, int(self.lengths.max(initial=0))), -1)
+        result[np.repeat(np.arange(self.n), self.lengths), self.places] = self.blocks
+        return result
+
+    def pairs_behind(self, chunk: int) -> Iterator[PairSums]:
         """All pairs of a context and one behind it that share a block, some rows at a time.
 
         Each block of a context meets the holders behind it; a sort brings what belongs to one pair together.
@@ -156,7 +171,7 @@ class _Overlaps:
             yield self._pairs(place[own], behind[own])
             first = stop
 
-    def _pairs(self, places: Ints, behind: Ints) -> _Pairs:
+    def _pairs(self, places: Ints, behind: Ints) -> PairSums:
         """Of the holders at these places, each with so many that follow in the same list of holders.
 
         Pair and sum are sorted as one integer: n^2 x 4 k^2 has to stay below 2^63.
@@ -170,7 +185,7 @@ class _Overlaps:
         cells = packed >> bits
         begins = np.flatnonzero(np.diff(cells, prepend=-1))
         sums = np.add.reduceat(packed & ((1 << bits) - 1), begins) if len(begins) else packed
-        return _Pairs(cells[begins], sums)
+        return PairSums(cells[begins], sums)
 
     def of(self, rows: slice) -> NDArray[np.float64]:
         """The sums of rows with all contexts, flattened. Whole numbers, exact below 2^53."""

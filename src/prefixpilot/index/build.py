@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from prefixpilot.core import BatchContext, BlockId
 from prefixpilot.index.node import Node
@@ -19,11 +19,14 @@ class _Draft:
 
     first: int
     content: frozenset[BlockId]
-    distance: float
-    children: list[_Draft] = field(default_factory=list)
+    distance: float = 0.0
+    children: tuple[_Draft, ...] = ()
 
 
-def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortKey) -> None:
+_NOTHING: Final[frozenset[BlockId]] = frozenset()
+
+
+def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortKey, device: str | None = None) -> None:
     """Algorithm 4: cluster the contexts, and hang the tree they make under the root of ``index``.
 
     Afterwards the leaf of each request holds its reordered context (parent's blocks first), and ``index.paths()`` its
@@ -38,12 +41,18 @@ def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortK
 
     O(n^2) time over n distinct contexts (NumPy), O(n * blocks) for the tree; memory O(pairs that share a block), and
     O(n^2) where most do. None of them may be live.
+
+    Args:
+        device: of PyTorch, on which distances are computed; the tree is the same.
+
+    Raises:
+        MissingExtraError: a device is given, and PyTorch is not installed.
     """
     groups: dict[frozenset[BlockId], list[BatchContext]] = {}
     for context in contexts:
         groups.setdefault(frozenset(context.blocks), []).append(context)
     unique = [members[0] for members in groups.values()]
-    tops = _cluster(unique, [len(members) for members in groups.values()], index.alpha)
+    tops = _cluster(unique, [len(members) for members in groups.values()], index.alpha, device)
     grown = _grow(index.root, tops, unique, sort_key)
     assigned = [
         (leaf, member.request_id)
@@ -53,16 +62,17 @@ def build(index: ContextIndex, contexts: Sequence[BatchContext], sort_key: SortK
     index.adopt(grown.tops, assigned)
 
 
-def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: float) -> list[_Draft]:
+def _cluster(contexts: Sequence[BatchContext], sizes: Sequence[int], alpha: float, device: str | None) -> list[_Draft]:
     """The forest of non-empty clusters, as drafts, by smallest context."""
-    clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks), 0.0) for i, c in enumerate(contexts)]
+    clusters: list[_Draft | None] = [_Draft(i, frozenset(c.blocks)) for i, c in enumerate(contexts)]
     tops: list[_Draft] = []
     if len(contexts) > 1:
         from prefixpilot.index.sparse_linkage import link_contexts
 
-        for merge in link_contexts([c.blocks for c in contexts], sizes, alpha):
-            pair = [c for c in (clusters[merge.first], clusters[merge.second]) if c is not None]
-            shared = pair[0].content & pair[1].content if len(pair) == 2 else frozenset()
+        for merge in link_contexts([c.blocks for c in contexts], sizes, alpha, device):
+            one, other = clusters[merge.first], clusters[merge.second]
+            shared = one.content & other.content if one is not None and other is not None else _NOTHING
+            pair = tuple(c for c in (one, other) if c is not None)
             if shared:
                 clusters[merge.first] = _Draft(pair[0].first, shared, merge.distance, pair)
             else:
@@ -82,20 +92,21 @@ def _grow(root: Node, tops: list[_Draft], contexts: Sequence[BatchContext], sort
     """Nodes from drafts, breadth first. ``leaves[i]`` is the leaf of ``contexts[i]``."""
     length_of = {b: t for c in contexts for b, t in zip(c.blocks, c.tokens, strict=True)}
     grown = _Grown([], [root] * len(contexts))
-    queue: list[tuple[_Draft, Node | None]] = [(draft, None) for draft in tops]
-    for draft, parent in queue:
-        above = () if parent is None else parent.blocks
-        own = contexts[draft.first].blocks if not draft.children else sorted(draft.content, key=sort_key)
-        inherited = frozenset(above)
-        blocks = above + tuple(b for b in own if b not in inherited)
-        node = Node(blocks, tuple(length_of[b] for b in blocks), draft.distance)
-        if parent is None:
+    queue: list[tuple[_Draft, Node, frozenset[BlockId]]] = [(draft, root, _NOTHING) for draft in tops]
+    for draft, parent, above in queue:
+        if draft.children:
+            own = tuple(sorted(draft.content - above, key=sort_key))
+        else:
+            own = tuple([b for b in contexts[draft.first].blocks if b not in above])
+        node = Node(parent.blocks + own, parent.tokens + tuple([length_of[b] for b in own]), draft.distance)
+        if parent is root:
             grown.tops.append(node)
         else:
             parent.attach(node)
-        if not draft.children:
+        if draft.children:
+            queue.extend([(child, node, draft.content) for child in _children(draft)])
+        else:
             grown.leaves[draft.first] = node
-        queue.extend((child, node) for child in _children(draft))
     return grown
 
 

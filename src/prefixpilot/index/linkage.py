@@ -67,6 +67,7 @@ class Linkage:
         size: their members.
         matrix: symmetric; rows and columns of clusters that are gone hold anything.
         gone: 0, or ``inf`` for clusters that are gone.
+        alive: whether it is 0.
         bound: nothing behind the cluster is nearer; ``inf`` if nothing is there, or the cluster is gone.
         nearest: the first row at distance ``bound`` behind it; -1 if that has to be searched for.
         living: how many there are.
@@ -77,7 +78,7 @@ class Linkage:
         self.names = np.arange(n)
         self.size = np.array(sizes, dtype=np.float64)
         self.matrix = distances
-        self.gone = np.zeros(n)
+        self.gone, self.alive = np.zeros(n), np.ones(n, dtype=np.bool_)
         self.bound = np.full(n, np.inf)
         self.nearest = np.full(n, n, dtype=np.int32)
         self.living = n
@@ -93,6 +94,7 @@ class Linkage:
         merged = Merge(int(self.names[first]), int(self.names[second]), float(self.bound[first]))
         row = self._average(first, second)
         self.living -= 1
+        self.alive[second] = False
         self.gone[second] = self.bound[second] = np.inf
         self.matrix[first] = row
         self.matrix[:, first] = row
@@ -120,20 +122,29 @@ class Linkage:
 
     def _repair(self, first: int, second: int, row: NDArray[np.float64]) -> None:
         """Bounds and nearest neighbours again; ``row`` is now that of ``first``, and ``second`` is gone."""
-        nearest, bound = self.nearest, self.bound
-        nearest[:second][nearest[:second] == second] = -1
-        before = ((row[:first] <= bound[:first]) & (self.gone[:first] == 0)).nonzero()[0]
-        nearer = before[row[before] < bound[before]]
-        tied = before[(row[before] == bound[before]) & (nearest[before] > first)]
-        nearest[nearer] = nearest[tied] = first
-        bound[nearer] = row[nearer]
-        moved = (nearest[:first] == first).nonzero()[0]
-        nearest[moved[row[moved] > bound[moved]]] = -1
+        behind = self.nearest[:second]
+        behind[behind == second] = -1
+        nearest, bound, distances = self.nearest[:first], self.bound[:first], row[:first]
+        within = distances <= bound
+        within &= self.alive[:first]
+        before = within.nonzero()[0]
+        if len(before):
+            self._come_nearer(first, before, row[before])
+        moved = (nearest == first).nonzero()[0]
+        if len(moved):
+            nearest[moved[distances[moved] > bound[moved]]] = -1
         self._search(first)
+
+    def _come_nearer(self, first: int, before: NDArray[np.int64], distances: NDArray[np.float64]) -> None:
+        """Clusters ``before`` have nothing nearer behind them than ``first`` at these distances."""
+        bounds, nearest = self.bound[before], self.nearest[before]
+        nearest[(distances < bounds) | (nearest > first)] = first
+        self.nearest[before] = nearest
+        self.bound[before] = distances
 
     def _compact(self) -> None:
         """Leave out the clusters that are gone."""
-        living = np.flatnonzero(self.gone == 0)
+        living = np.flatnonzero(self.alive)
         place = np.full(len(self.gone) + 1, len(living), dtype=np.int32)
         place[living] = np.arange(len(living))
         place[-1] = -1
@@ -142,4 +153,4 @@ class Linkage:
             self.matrix[row, : len(living)] = self.matrix[old].take(living)
         self.matrix = self.matrix[: len(living), : len(living)]
         self.names, self.size, self.bound = self.names[living], self.size[living], self.bound[living]
-        self.gone = np.zeros(len(living))
+        self.gone, self.alive = np.zeros(len(living)), np.ones(len(living), dtype=np.bool_)

@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixpilot.core import BlockId
-from prefixpilot.distance.pairwise import SparseDistances, pairwise_distances, sparse_distances
+from prefixpilot.distance.device import Device
+from prefixpilot.distance.pairwise import SparseDistances, distances_on, pairwise_distances, sparse_distances
 from prefixpilot.index.linkage import Linkage, Merge, average_linkage
 
 _FEW: Final = 4096
 """So many clusters or fewer are merged in a matrix, which takes 8 bytes a pair and less time for each merge."""
+_VERY_FEW: Final = 256
+"""Distances of so many contexts or fewer are a matrix from the start."""
 _DENSE: Final = 0.2
 """The same where more than this share of the pairs is stored."""
 _SLACK: Final = 1.5
@@ -28,7 +31,7 @@ class _Pairs(NamedTuple):
     """Pairs as one of their clusters stores them, in parallel. Records in one array take three times as long to write.
 
     Attributes:
-        other: the other cluster; -1 once that is gone.
+        other: the other cluster; -1 once either is gone, or the pairs stand elsewhere.
         twin: the place where the other cluster stores the same pair.
         distance: of the two.
     """
@@ -50,13 +53,23 @@ class _Pairs(NamedTuple):
         self.distance[places] = distance
 
 
-def link_contexts(contexts: Sequence[Sequence[BlockId]], sizes: Sequence[int], alpha: float) -> list[Merge]:
-    """UPGMA over Eq. 1 of distinct contexts, by whichever way is faster; the merges are the same."""
-    if len(contexts) > _FEW:
+def link_contexts(
+    contexts: Sequence[Sequence[BlockId]], sizes: Sequence[int], alpha: float, device: str | None = None
+) -> list[Merge]:
+    """UPGMA over Eq. 1 of distinct contexts, by whichever way is faster; the merges are the same.
+
+    Distances are computed on ``device`` of PyTorch if one is given.
+    """
+    sparse: SparseDistances | None = None
+    if device is not None:
+        sparse = distances_on(Device.of_torch(device), contexts, alpha)
+    elif len(contexts) > _VERY_FEW:
         sparse = sparse_distances(contexts, alpha, most=_DENSE)
-        if sparse is not None:
-            return sparse_average_linkage(sparse, sizes)
-    return average_linkage(pairwise_distances(contexts, alpha), sizes)
+    if sparse is None:
+        return average_linkage(pairwise_distances(contexts, alpha), sizes)
+    if len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2:
+        return sparse_average_linkage(sparse, sizes)
+    return average_linkage(sparse.matrix(), sizes)
 
 
 def sparse_average_linkage(distances: SparseDistances, sizes: Sequence[int], few: int = _FEW) -> list[Merge]:
@@ -93,8 +106,18 @@ class _Sparse:
         self.bound = np.full(self.n, np.inf)
         self.nearest = np.full(self.n, self.n, dtype=np.int64)
         self._at = np.full(self.n, -1, dtype=np.int64)
-        for row in range(self.n):
-            self._search(row)
+        self._search_all(distances)
+
+    def _search_all(self, distances: SparseDistances) -> None:
+        """The nearest neighbour behind each cluster, of several the first: columns rise."""
+        counts = np.diff(distances.ends)
+        rows = counts.nonzero()[0]
+        if not len(rows):
+            return
+        self.bound[rows] = np.minimum.reduceat(distances.values, distances.ends[rows])
+        ties = (distances.values == np.repeat(self.bound, counts)).nonzero()[0]
+        first_of_row = ties[np.searchsorted(ties, distances.ends[rows])]
+        self.nearest[rows] = distances.columns[first_of_row]
 
     def _lay_out(self, distances: SparseDistances) -> None:
         """Each pair with both of its clusters: a cluster's pairs with those before it, then those behind it."""
@@ -121,15 +144,16 @@ class _Sparse:
     def merge(self) -> Merge | None:
         """Merge the two nearest clusters; ``None`` if no two are nearer than 1."""
         while self.nearest[first := int(self.bound.argmin())] < 0:
-            self._search(first)
+            own = slice(self.starts[first], self.ends[first])
+            self._search(first, self.pairs.other[own], self.pairs.distance[own])
         distance, second = float(self.bound[first]), int(self.nearest[first])
         if not distance < 1.0:
             return None
-        kept, gone = self._of(first, but=second), self._of(second, but=first)
+        kept, gone = self._take(first, but=second), self._take(second, but=first)
         self.living -= 1
         self.alive[second] = False
         union = self._average(first, second, kept, gone)
-        self._store(first, union)
+        self._store(first, union, len(kept.other))
         self.bound[second] = np.inf
         self.nearest[gone.other[self.nearest[gone.other] == second]] = -1
         self._repair(first, union)
@@ -156,12 +180,16 @@ class _Sparse:
         others = self.pairs.other[start : self.ends[row]]
         return self.pairs.at(((others >= 0) & (others != but)).nonzero()[0] + start)
 
-    def _search(self, row: int) -> None:
-        """The nearest stored neighbour behind a cluster, of several the first."""
-        own = slice(self.starts[row], self.ends[row])
-        others = self.pairs.other[own]
-        behind = np.where(others > row, self.pairs.distance[own], np.inf)
-        nearest = behind.min(initial=np.inf)
+    def _take(self, row: int, but: int) -> _Pairs:
+        """The pairs of a cluster, that with ``but`` left out; they leave their places."""
+        pairs = self._of(row, but)
+        self.pairs.other[self.starts[row] : self.ends[row]] = -1
+        return pairs
+
+    def _search(self, row: int, others: Ints, distances: NDArray[np.float64]) -> None:
+        """The nearest neighbour behind a cluster, given its pairs; of several the first."""
+        behind = np.where(others > row, distances, np.inf)
+        nearest = behind[behind.argmin()] if len(behind) else np.inf
         self.bound[row] = nearest
         self.nearest[row] = self.n if nearest == np.inf else others[behind == nearest].min()
 
@@ -170,52 +198,54 @@ class _Sparse:
 
         Drops the pairs of ``second`` that the others store, where they store one of ``first`` too.
         """
-        self._at[kept.other] = np.arange(len(kept.other))
+        count = len(kept.other)
+        self._at[kept.other] = np.arange(count)
         at = self._at[gone.other]
         self._at[kept.other] = -1
-        common = (at >= 0).nonzero()[0]
-        new = gone.at((at < 0).nonzero()[0])
-        others = np.ones(len(kept.other))
-        others[at.take(common)] = gone.distance.take(common)
+        is_new = at < 0
+        new, common = gone.at(is_new.nonzero()[0]), (~is_new).nonzero()[0]
+        stop = count + len(new.other)
+        union = _Pairs.room_for(stop)
+        of_first, of_second = union.distance, np.empty(stop)
+        of_first[:count], of_first[count:] = kept.distance, 1.0
+        of_second[:count], of_second[count:] = 1.0, new.distance
+        of_second[at.take(common)] = gone.distance.take(common)
         size, more = self.size[first], self.size[second]
-        total = size + more
-        averages = (
-            (size * kept.distance + more * others) / total,
-            (size * 1.0 + more * new.distance) / total,
-        )
-        self.size[first] = total
+        self.size[first] = total = size + more
+        of_first *= size
+        of_second *= more
+        of_first += of_second
+        of_first /= total
+        union.other[:count], union.other[count:] = kept.other, new.other
+        union.twin[:count], union.twin[count:] = kept.twin, new.twin
         self.pairs.other[gone.twin.take(common)] = -1
         self.stored -= 2 * (1 + len(common))
-        join = np.concatenate
-        return _Pairs(join([kept.other, new.other]), join([kept.twin, new.twin]), join(averages))
+        return union
 
-    def _store(self, row: int, union: _Pairs) -> None:
-        """Give a cluster new pairs, at the end of what is used; the others store them as pairs of this cluster."""
+    def _store(self, row: int, union: _Pairs, old: int) -> None:
+        """Give a cluster new pairs, at the end of what is used; the others store them as pairs of this cluster.
+
+        The first ``old`` they store so already.
+        """
         count = len(union.other)
         if self.used + count > len(self.pairs.other):
-            union = self._compact(row, union)
+            union = self._compact(union)
         start, stop = self.used, self.used + count
         self.pairs.put(slice(start, stop), *union)
-        self.pairs.put(union.twin, row, np.arange(start, stop), union.distance)
+        self.pairs.other[union.twin[old:]] = row
+        self.pairs.twin[union.twin] = np.arange(start, stop)
+        self.pairs.distance[union.twin] = union.distance
         self.starts[row], self.ends[row], self.used = start, stop, stop
 
-    def _compact(self, row: int, union: _Pairs) -> _Pairs:
-        """Leave out what is gone, the old pairs of ``row`` too. Returns ``union`` with the new places of the twins."""
-        places: list[NDArray[np.int64]] = []
-        used = 0
-        for other in np.flatnonzero(self.alive):
-            if other == row:
-                continue
-            own = np.arange(self.starts[other], self.ends[other])
-            places.append(own[self.pairs.other[own] >= 0])
-            self.starts[other], self.ends[other] = used, used + len(places[-1])
-            used += len(places[-1])
-        old = np.concatenate(places)
-        moved = np.full(self.used, -1)
-        moved[old] = np.arange(used)
-        left, self.used = self.pairs.at(old), used
-        self.pairs = _Pairs.room_for(int(_SLACK * (used + len(union.other))) + self.n)
-        self.pairs.put(slice(used), left.other, moved[left.twin], left.distance)
+    def _compact(self, union: _Pairs) -> _Pairs:
+        """Leave out what is gone. Returns ``union`` with the new places of the twins."""
+        old = (self.pairs.other[: self.used] >= 0).nonzero()[0]
+        moved = np.empty(self.used, dtype=np.int64)
+        moved[old] = np.arange(len(old))
+        left, self.used = self.pairs.at(old), len(old)
+        self.starts, self.ends = np.searchsorted(old, self.starts), np.searchsorted(old, self.ends)
+        self.pairs = _Pairs.room_for(int(_SLACK * (self.used + len(union.other))) + self.n)
+        self.pairs.put(slice(self.used), left.other, moved[left.twin], left.distance)
         return union._replace(twin=moved[union.twin])
 
     def _repair(self, first: int, union: _Pairs) -> None:
@@ -228,4 +258,4 @@ class _Sparse:
         nearest[(nearest == first) & (distances > bounds)] = -1
         self.nearest[rows] = nearest
         self.bound[rows] = np.minimum(bounds, distances)
-        self._search(first)
+        self._search(first, union.other, union.distance)

@@ -141,7 +141,7 @@ class _Writer:
 
     def _string(self, start: int, end: int, new: str) -> Iterator[str]:
         written = self._text[start + 1 : end - 1]
-        old = json.loads(f'"{written}"', strict=True)
+        old = json.loads(f'"{written}"')
         yield '"'
         if new.endswith(old):
             yield self._characters(new[: len(new) - len(old)], written)

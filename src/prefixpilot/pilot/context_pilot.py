@@ -157,6 +157,11 @@ class ContextPilot:
             forest = self._planner.forest
             return sum(forest.evict([live]) for live in map(forest.named, ids) if live is not None)
 
+    def evict_all(self) -> int:
+        """The engine's cache is empty: forget all requests, and nothing that was learnt; returns how many were live."""
+        with self._lock:
+            return self._planner.forest.evict_all()
+
     def shorten(self, request_id: str, blocks: int) -> bool:
         """Of this request only the first ``blocks`` blocks are still cached; later plans use no more of it.
 
@@ -176,6 +181,20 @@ class ContextPilot:
             live = self._planner.forest.named(request_id)
             return live is not None and self._planner.forest.shorten(live, blocks)
 
+    def resize(self, cache_tokens: int | None) -> None:
+        """The index keeps no more than so many tokens from now on, in the place of ``PilotConfig.cache_tokens``.
+
+        For an engine whose capacity is told later, or that tells by itself what is gone (``None``: no bound by it).
+
+        Raises:
+            InvalidRequestError: below 1.
+        """
+        if cache_tokens is not None and (type(cache_tokens) is not int or cache_tokens < 1):
+            raise InvalidRequestError("cache_tokens", f"is {cache_tokens!r}", "give an int of 1 or more, or None")
+        with self._lock:
+            self._planner.forest.cache_tokens = cache_tokens
+            self._planner.forest.trim()
+
     def forget_conversation(self, conversation_id: str, tenant: TenantId = DEFAULT_TENANT) -> None:
         """Drop a conversation's record: its next turn is a first turn again. Needed when its history was cut."""
         with self._lock:
@@ -184,8 +203,9 @@ class ContextPilot:
     def reset(self) -> int:
         """Forget everything: requests, lengths of blocks, conversations, what was learnt; returns how many requests."""
         with self._lock:
-            gone = self.live_requests
+            gone, cache_tokens = self.live_requests, self._planner.forest.cache_tokens
             self._planner = Planner(self.config, self._count_tokens)
+            self._planner.forest.cache_tokens = cache_tokens
             self._conversations = ConversationStore(self.config.max_conversations)
         return gone
 

@@ -32,10 +32,14 @@ class Forest:
 
     The bound is on live requests and, if the engine's capacity is known, on tokens; the least recently used request
     goes first, as in the engine's own LRU. A tree goes with its last request.
+
+    Attributes:
+        cache_tokens: the engine's capacity; ``None`` for no bound by it.
     """
 
     def __init__(self, config: PilotConfig) -> None:
         self._config = config
+        self.cache_tokens = config.cache_tokens
         self._trees: dict[TreeKey, ContextIndex] = {}
         self._key_of: OrderedDict[RequestId, TreeKey] = OrderedDict()
         self._tokens = 0
@@ -121,7 +125,7 @@ class Forest:
         tree = self._trees.setdefault(key, ContextIndex(self._config.alpha))
         before = tree.total_tokens
         if self._config.matcher == "paper":
-            build(tree, contexts, sort_key)
+            build(tree, contexts, sort_key, self._config.device_for(len(contexts)))
         else:
             for context in map(arrange, self._ordered(contexts, sort_key, on_planned)):
                 tree.insert(context.blocks, context.tokens, context.request_id)
@@ -136,7 +140,7 @@ class Forest:
 
             return plan_shared_tokens(contexts, sort_key, self._config.page_size, on_planned=on_planned)
         clusters = ContextIndex(self._config.alpha)
-        build(clusters, contexts, sort_key)
+        build(clusters, contexts, sort_key, self._config.device_for(len(contexts)))
         leaves = ((request_id, clusters.leaf(request_id)) for request_id in clusters.paths())
         return [BatchContext(request_id, leaf.blocks, leaf.tokens) for request_id, leaf in leaves]
 
@@ -165,6 +169,14 @@ class Forest:
                 del self._trees[key]
         return known
 
+    def evict_all(self) -> int:
+        """Forget every request; returns how many there were."""
+        gone = len(self._key_of)
+        self._trees.clear()
+        self._key_of.clear()
+        self._tokens = 0
+        return gone
+
     def shorten(self, request_id: RequestId, blocks: int) -> bool:
         """Of a live request only the first ``blocks`` blocks are still cached; whether that was news.
 
@@ -189,7 +201,7 @@ class Forest:
 
     def trim(self) -> None:
         """Evict the least recently used requests until the bounds hold; the newest always stays."""
-        capacity = self._config.cache_tokens
+        capacity = self.cache_tokens
         while len(self._key_of) > 1 and (
             len(self._key_of) > self._config.max_contexts or (capacity is not None and self._tokens > capacity)
         ):

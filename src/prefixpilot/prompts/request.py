@@ -146,8 +146,16 @@ class BlocksRequest:
         """
         if text and self.newest_user < 0:
             raise _no_user_message(self.api)
+        return self.render_all({self.newest_user: text} if text else {})
+
+    def render_all(self, texts: Mapping[int, str]) -> dict[str, Any]:
+        """The body to send, with texts in front of messages, by index. What is not changed is shared, not copied.
+
+        Raises:
+            InvalidRequestError: a message cannot take text.
+        """
         body = dict(self.body)
-        for edit in self.edits({self.newest_user: text} if text else {}):
+        for edit in self.edits(texts):
             body = _with(body, edit.pointer, edit)
         return body
 

@@ -122,6 +122,7 @@ class ProxyApp:
             self._plans,
             windows=self._windows,
             preface=self._preface if self._preface.on else None,
+            times=None if self._ordinary is None else self._ordinary.times,
             cache_state=self._known,
             **steps,
         )
@@ -148,7 +149,10 @@ class ProxyApp:
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._router(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+        else:
+            await self._front(scope, receive, send)
 
     def refuse(self, refusal: Refusal) -> bytes:
         """Told by the server of what is refused before it is a request; the body of the answer."""
@@ -241,14 +245,15 @@ class ProxyApp:
         return await self._work(call, lambda: salted(self._tenants, call, self.settings.max_body_bytes))
 
     async def _plan_and_relay(self, exchange: Exchange, call: Call) -> None:
-        key = self.pipeline.key(call)
-        if key is not None and self._conversations.wants(key):
-            await self._conversations.load(key)
+        if self._conversations.kept:
+            key = self.pipeline.key(call)
+            if key is not None and self._conversations.wants(key):
+                await self._conversations.load(key)
         draft = await self._work(call, lambda: self.pipeline.attempt("prepare", lambda: self.pipeline.draft(call)))
-        if key is not None and self._windows.wanted():
-            self._models.ask()
         if isinstance(draft, Failed):
             raise _failed(draft)
+        if isinstance(draft, Draft) and draft.options.conversation is not None and self._windows.wanted():
+            self._models.ask()
         with self._window.under_way() if isinstance(draft, Draft) else nullcontext():
             plan = await self._window.admit(draft) if isinstance(draft, Draft) and draft.request is not None else None
             forward = await self._work(
@@ -269,7 +274,7 @@ class ProxyApp:
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"
-        self.metrics.requests.labels("explained").inc()
+        self.metrics.count_request("explained")
         await exchange.respond(200, explained(forward))
 
     async def _near_model(self, exchange: Exchange, api: Api) -> None:
@@ -313,7 +318,7 @@ class ProxyApp:
             account = current_account()
             account.outcome = outcome if response.status < 400 else "engine_error"
             account.treated = forward is not None and forward.touched
-            self.metrics.requests.labels(account.outcome).inc()
+            self.metrics.count_request(account.outcome)
             answer = response_headers(response)
             told = None if forward is None else self.pipeline.told(forward, response.status)
             if told is not None:

@@ -18,10 +18,12 @@ class Usage:
 
     Attributes:
         prompt_tokens: all of the prompt, cached ones included.
+        completion_tokens: of the answer.
     """
 
     prompt_tokens: int | None
     cached_tokens: int | None
+    completion_tokens: int | None = None
 
 
 class Heard(NamedTuple):
@@ -160,7 +162,8 @@ def _openai_usage(value: Any, name: str) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     if cached is None:
         cached = value.get("prompt_cache_hit_tokens")
-    return Usage(_count(value.get(name)), _count(cached))
+    generated = value.get("completion_tokens" if name == "prompt_tokens" else "output_tokens")
+    return Usage(_count(value.get(name)), _count(cached), _count(generated))
 
 
 def _llamacpp_usage(timings: Any) -> Usage | None:
@@ -169,7 +172,9 @@ def _llamacpp_usage(timings: Any) -> Usage | None:
     if not isinstance(timings, dict):
         return None
     cached, computed = _count(timings.get("cache_n")), _count(timings.get("prompt_n"))
-    return None if cached is None or computed is None else Usage(cached + computed, cached)
+    if cached is None or computed is None:
+        return None
+    return Usage(cached + computed, cached, _count(timings.get("predicted_n")))
 
 
 def _anthropic_usage(value: Any) -> Usage | None:

@@ -69,6 +69,11 @@ class Conversations:
             )
         self.ledger: Ledger = guarded(ledger, lock)
 
+    @property
+    def kept(self) -> bool:
+        """Whether they are kept on disk, so that one may have to be loaded."""
+        return self._writer is not None
+
     def wants(self, key: LedgerKey | None) -> bool:
         """Whether :meth:`load` has something to do. Cheap."""
         return self._writer is not None and key is not None and self.ledger.wants(key)

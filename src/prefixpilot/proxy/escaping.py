@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.jsontext import Edit, JsonText
@@ -16,6 +16,8 @@ try:
     import orjson
 except ImportError:
     raise MissingExtraError("orjson", 'pip install "prefixpilot[proxy]"') from None
+
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def escaped(text: str) -> str | None:
@@ -39,6 +41,15 @@ def dumped(value: Any) -> str:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
         return json.dumps(value)
+
+
+def compact(value: Any) -> bytes:
+    """JSON without spaces, in ASCII. Raises TypeError: it is none that JSON has."""
+    try:
+        data: bytes = orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        data = b"\xff"
+    return data if data.isascii() else _COMPACT.encode(value).encode("ascii")
 
 
 def place(source: JsonText, edits: Sequence[Edit]) -> bytes:

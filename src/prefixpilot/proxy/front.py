@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from secrets import token_hex
 from typing import Final
-from uuid import uuid4
 
 from prefixpilot.apis import API_OF_PATH
 from prefixpilot.core import TenantId
@@ -111,7 +111,7 @@ class Front:
         path = refusal.target.partition(b"?")[0]
         if not refusal.request:
             tenant = TenantId(self._settings.tenant)
-            account = Account(uuid4().hex, "", "", tenant, status=refusal.status, code=refusal.code)
+            account = Account(token_hex(16), "", "", tenant, status=refusal.status, code=refusal.code)
             self._count(account, refusal.status)
             self._accounts.close(account, [])
         near = api_near(path)
@@ -170,7 +170,7 @@ class Front:
     def _count(self, account: Account, status: int) -> None:
         gateway: Outcome = "engine_error" if status in GATEWAY_ERRORS else "client_error"
         account.outcome = "fallback" if status == 500 else gateway
-        self._metrics.requests.labels(account.outcome).inc()
+        self._metrics.count_request(account.outcome)
         self._metrics.refused.labels(str(status)).inc()
 
 
@@ -178,7 +178,7 @@ def _account(exchange: Exchange, own: bool, tenant: TenantId) -> Account:
     given = (h.get(exchange.headers, h.REQUEST_ID) or "").strip()
     api = API_OF_PATH.get(exchange.path) if exchange.method == "POST" else None
     return Account(
-        given[:MAX_ID_CHARS] or uuid4().hex,
+        given[:MAX_ID_CHARS] or token_hex(16),
         exchange.method,
         exchange.path.decode("latin-1"),
         tenant,

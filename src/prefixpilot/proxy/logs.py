@@ -172,6 +172,7 @@ def configure_logs(settings: LogSettings, handler: logging.Handler, *, others: b
     logger.addHandler(handler)
     logger.setLevel(settings.level.upper())
     logger.propagate = False
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # no line shows them
     if others:
         logging.getLogger().addHandler(handler)
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if settings.access else logging.CRITICAL)

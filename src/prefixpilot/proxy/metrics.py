@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import Plan
@@ -18,6 +18,7 @@ try:
 except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
+M = TypeVar("M", Counter, Histogram)
 Outcome = Literal["planned", "passthrough", "explained", "client_error", "engine_error", "fallback"]
 
 _OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
@@ -51,6 +52,7 @@ class Metrics:
 
     def __init__(self) -> None:
         r = self._registry = CollectorRegistry()
+        self._children: dict[tuple[Counter | Histogram, str], Counter | Histogram] = {}
         self.requests = Counter("prefixpilot_requests", "Requests, by outcome", ["outcome"], registry=r)
         self.refused = Counter("prefixpilot_refused", "Requests that we refused, by status", ["status"], registry=r)
         self.fail_opens = Counter("prefixpilot_fail_opens", "Errors of ours, by step", ["step"], registry=r)
@@ -171,25 +173,36 @@ class Metrics:
         """Where further figures of this proxy belong."""
         return self._registry
 
+    def _of(self, metric: M, label: str) -> M:
+        """The child of a metric with one label. Looked up once: ten of them are counted a request."""
+        child = self._children.get((metric, label))
+        if child is None:
+            child = self._children[metric, label] = metric.labels(label)
+        return cast(M, child)
+
+    def count_request(self, outcome: Outcome) -> None:
+        """Count one request."""
+        self._of(self.requests, outcome).inc()
+
     def count_usage(self, usage: Usage | None, mode: str) -> None:
         """Count what the engine reported of one answer that was read."""
         prompt, cached = (None, None) if usage is None else (usage.prompt_tokens, usage.cached_tokens)
         if prompt is not None:
-            self.prompt_tokens.labels(mode).inc(prompt)
+            self._of(self.prompt_tokens, mode).inc(prompt)
         if cached is None:
-            self.cached_unknown.labels(mode).inc()
+            self._of(self.cached_unknown, mode).inc()
             return
-        self.cached_tokens.labels(mode).inc(cached)
-        self.cached_known.labels(mode).inc()
-        self.known_prompt_tokens.labels(mode).inc(prompt or 0)
+        self._of(self.cached_tokens, mode).inc(cached)
+        self._of(self.cached_known, mode).inc()
+        self._of(self.known_prompt_tokens, mode).inc(prompt or 0)
 
     def count_plan(self, plan: Plan) -> None:
         """Count a plan that the engine has."""
         located = [block for block in plan.blocks if block.location_annotation is not None]
         self.predicted.inc(plan.predicted_cached_tokens or 0)
         self.replaced.inc(sum(block.tokens for block in located))
-        self.annotations.labels("location").inc(len(located))
-        self.annotations.labels("order").inc(plan.order_annotation is not None)
+        self._of(self.annotations, "location").inc(len(located))
+        self._of(self.annotations, "order").inc(plan.order_annotation is not None)
         texts = [block.location_annotation for block in located] + [plan.order_annotation]
         self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
 
@@ -208,9 +221,9 @@ class Metrics:
     def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
         """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
         label = "yes" if treated else "no"
-        self.seconds.labels(label).observe(seconds)
+        self._of(self.seconds, label).observe(seconds)
         if ttft is not None:
-            self.ttft.labels(label).observe(ttft)
+            self._of(self.ttft, label).observe(ttft)
 
     def set_sizes(self, sizes: Sizes) -> None:
         """Show how much is held."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
 from typing import TypeVar
-from uuid import uuid4
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.core import Plan, TenantId
@@ -44,6 +44,7 @@ from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
 from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.ordinary.told import Times
 from prefixpilot.proxy.planning import TurnPlanner
 from prefixpilot.proxy.preface import Preface, Prefaced
 from prefixpilot.proxy.reading import BodyReader
@@ -78,9 +79,10 @@ class Pipeline:
         treat: Treat | None = None,
         trials: Trials | None = None,
         preface: Preface | None = None,
+        times: Callable[[Options], Times | None] | None = None,
         windows: Windows | None = None,
         cache_state: Callable[[], str] = lambda: UNKNOWN,
-        new_id: Callable[[], str] = lambda: uuid4().hex,
+        new_id: Callable[[], str] = lambda: token_hex(16),
     ) -> None:
         self._settings = settings
         self._pilot = pilot
@@ -93,6 +95,7 @@ class Pipeline:
         self._treat = treat
         self._trials = trials or Trials(settings.control)
         self._preface = preface
+        self._times = times
         self._cache_state = cache_state
         self._new_id = new_id
         windows = Windows(settings.store.context_window) if windows is None else windows
@@ -226,20 +229,22 @@ class Pipeline:
         texts = restored.texts
         if planned.text:
             texts[draft.asked.newest_user] = planned.text
-        edits = [*draft.asked.edits(texts), *draft.front_edits, *self._trials.edits(draft.asked.prompt)]
+        edits = draft.ended([*draft.asked.edits(texts), *draft.front_edits, *self._trials.edits(draft.asked.prompt)])
         body = self._place(draft.source, edits)
         marked = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
         return body if marked is None else marked
 
     def _prefaced(self, prompt: Prompt, options: Options) -> Prefaced:
-        """The front of a request with blocks, or of a conversation, kept steady; as it came if that fails."""
-        preface = self._preface
-        front = None if preface is None else self.attempt("front", lambda: preface.treat(prompt, options))
+        """The front of a request with blocks, or of a conversation, kept steady; as it came if that fails. What was
+        told of times lives in memory: in a conversation that is kept on disk, no time is rounded."""
+        preface, kept = self._preface, options.conversation is not None and self._settings.store.state_dir is not None
+        times = None if kept or self._times is None else self._times(options)
+        front = None if preface is None else self.attempt("front", lambda: preface.treat(prompt, options, times))
         return front if isinstance(front, Prefaced) else Prefaced(Steadied(prompt))
 
     def _with_front(self, draft: Draft, as_came: Forward) -> Forward:
         """A request in which nothing is placed, but its front may be kept steady."""
-        edits = draft.front_edits
+        edits = draft.ended(draft.front_edits)
         body = self.attempt("place", lambda: self._place(draft.source, edits) if edits else None)
         if isinstance(body, Failed):
             return as_came

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import Plan, Request
+from prefixpilot.prompts.headings import counted_on, new_headings, own_headings, told_apart
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import Options
 from prefixpilot.proxy.forward import Ticket
@@ -24,11 +26,9 @@ from prefixpilot.proxy.turns import (
     Planned,
     PromptSize,
     brought_by,
-    counted_on,
     labels_of_sent,
     request_of,
     same_again,
-    told_apart,
     turn_of,
 )
 from prefixpilot.proxy.windows import Windows
@@ -103,7 +103,7 @@ class TurnPlanner:
         """The draft's request, if it is a first turn whose blocks may be ordered together with those of others."""
         asked, past = draft.asked, draft.past
         alone = isinstance(past, Failed) or past.restored.record.turns or not asked.blocks
-        alone = alone or counted_on(NEW_CONVERSATION, asked) is not NEW_CONVERSATION
+        alone = alone or _counted_on(NEW_CONVERSATION, asked) is not NEW_CONVERSATION
         if draft.options.mode != "on" or draft.options.held_out or draft.options.explain or alone:
             return None
         request = self._attempt("plan", lambda: request_of(asked, draft.options))
@@ -131,8 +131,9 @@ class TurnPlanner:
         if not asked.blocks:
             turn = turn_of(asked, past, "", (), past.restored.record)
             return Planned("", (), ticket=Ticket(key=past.key, turn=turn, heard=past.heard, counted=past.counted("")))
-        record = counted_on(past.restored.record, asked)
-        known = told_apart(record, asked, past) if options.dedupe else replace(record, labels={})
+        record = _counted_on(past.restored.record, asked)
+        headings = chain(past.restored.headings, new_headings(asked))
+        known = told_apart(record, headings) if options.dedupe else replace(record, labels={})
         made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, known, options)
         text = self._render(made.sent)
         turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
@@ -159,3 +160,7 @@ class TurnPlanner:
             return False if past.unseen else None
         turn = planned.ticket.turn
         return asked.newest_user in past.restored.turns if turn is None else self._ledger.has_room(past.key, turn)
+
+
+def _counted_on(record: ConversationRecord, asked: BlocksRequest) -> ConversationRecord:
+    return counted_on(record, len(asked.blocks), own_headings(asked))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from prefixpilot.core import BlockId, ContextBlock, Plan, RequestId
+from prefixpilot.proxy.escaping import compact
 from prefixpilot.proxy.settings import Mode
 from prefixpilot.volatile.base import Change
 
 MAX_HEADER_BYTES: Final = 4000
 UNKNOWN: Final = "unknown"
 """What a plan says of the engine's cache where it is not followed."""
-_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 _KEPT_BYTES: Final = 3072
 """Of a kept report: its id, which is bounded, its numbers, and the containers."""
 _KEPT_BLOCK_BYTES: Final = 64
@@ -188,7 +188,7 @@ class TreatmentReport:
 
     def header(self) -> bytes:
         """Compact ASCII JSON."""
-        return _compact(self.summary())
+        return compact(self.summary())
 
 
 def shown(changes: Sequence[Change]) -> list[dict[str, Any]]:
@@ -199,20 +199,16 @@ def shown(changes: Sequence[Change]) -> list[dict[str, Any]]:
 def unrecorded(header: bytes) -> bytes:
     """The header of a plan that the engine has refused: nothing of the turn is recorded."""
     told = json.loads(header)
-    return header if told.get("recorded") is not True else _compact({**told, "recorded": False})
+    return header if told.get("recorded") is not True else compact({**told, "recorded": False})
 
 
 def plan_header(report: PlanReport) -> bytes:
     """Compact ASCII JSON under 4 kB; labels that do not fit are at ``labels_at``."""
     summary = report.summary()
-    header = _compact({**summary, "labels": list(report.labels)})
+    header = compact({**summary, "labels": list(report.labels)})
     if len(header) <= MAX_HEADER_BYTES:
         return header
-    return _compact({**summary, "labels_at": f"/plans/{quote(report.request_id, safe='', encoding='latin-1')}"})
-
-
-def _compact(value: Mapping[str, Any]) -> bytes:
-    return _COMPACT.encode(value).encode("ascii")
+    return compact({**summary, "labels_at": f"/plans/{quote(report.request_id, safe='', encoding='latin-1')}"})
 
 
 class RecentPlans:
@@ -256,7 +252,7 @@ class RecentPlans:
     def get(self, request_id: str) -> bytes | None:
         """The report of a request as JSON, if it is still kept."""
         report = self._reports.get(request_id)
-        return None if report is None else _compact(report.full())
+        return None if report is None else compact(report.full())
 
 
 def _size(report: KeptReport | TreatmentReport | None) -> int:

@@ -8,7 +8,7 @@ every earlier one that had it when it was the newest.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -59,6 +59,18 @@ class Steadied:
         texts = {segment.pointer: segment.text for segment in client.segments()}
         written = tuple(SetText(pointer, apply(form, texts[pointer])) for pointer, form in self.forms.items())
         return (*written, *self.tool_edits)
+
+    def ended(self, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+        """Edits of the client's body, and the endings. O(edits), and O(strings) if there are endings."""
+        left = dict(self.endings)
+        if not left:
+            return tuple(edits)
+        done = [
+            SetText(edit.pointer, edit.text + left.pop(edit.pointer, "")) if isinstance(edit, SetText) else edit
+            for edit in edits
+        ]
+        texts = {segment.pointer: segment.text for segment in self.prompt.segments()}
+        return (*done, *(SetText(pointer, texts[pointer] + words) for pointer, words in left.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
-from prefixpilot.annotations import DEFAULT_TEMPLATES, free_number
+from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.blocks import text_digest
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
@@ -26,7 +24,6 @@ from prefixpilot.proxy.memory.records import (
     LedgerKey,
     Restoration,
     Turn,
-    headings_of,
     without_texts,
 )
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
@@ -130,6 +127,10 @@ class Draft:
         """The edits that keep the front steady, of the client's body."""
         return () if self.front is None else self.front.edits
 
+    def ended(self, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+        """Edits of the client's body, and the exact times behind user messages."""
+        return tuple(edits) if self.front is None else self.front.steadied.ended(edits)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -190,30 +191,6 @@ def labels_of_sent(asked: BlocksRequest, labels: Mapping[BlockKey, str]) -> tupl
                 "send new blocks with a new user message, or as the content of a tool message",
             )
     return tuple(map(labels.__getitem__, asked.block_keys))
-
-
-def told_apart(record: ConversationRecord, asked: BlocksRequest, past: Past) -> ConversationRecord:
-    """The record without the blocks whose label stands as a heading more than once, above or in a block that comes now,
-    because a text or the client itself has written it: a reference would name two places. O(bytes of what the client
-    sends); O(1) in a first turn."""
-    if not record.labels:
-        return record
-    headings = Counter(chain.from_iterable(turn.headings for turn in past.restored.turns.values()))
-    headings.update(chain.from_iterable(map(headings_of, _own_texts(asked))))
-    headings.update(chain.from_iterable(headings_of(block.text) for block in asked.blocks if block.text))
-    return replace(record, labels={block: label for block, label in record.labels.items() if headings[label] < 2})
-
-
-def counted_on(record: ConversationRecord, asked: BlocksRequest) -> ConversationRecord:
-    """The record, counted on from a number none of whose labels stands as a heading in what the client wrote itself.
-    O(bytes of the client's own text)."""
-    headings = (f"[{heading}]" for text in _own_texts(asked) for heading in headings_of(text))
-    first = free_number(record.next_number, len(asked.blocks), headings)
-    return record if first == record.next_number else replace(record, next_number=first)
-
-
-def _own_texts(asked: BlocksRequest) -> Iterator[str]:
-    return (segment.text for segment in asked.prompt.segments())
 
 
 def turn_of(

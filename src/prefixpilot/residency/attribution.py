@@ -25,6 +25,11 @@ class Cause(Enum):
     """The engine's chat template, or its tokenizer, made other tokens of it than were predicted with."""
     BELOW_PAGE_SIZE = "below-page-size"
     """What differs is less than a page: only whole pages are cached."""
+    EVENTS_LATE = "events-late"
+    """What explains it was told after the request had gone out: its events came late, have not come, or the cache has
+    changed in between."""
+    PICTURE_WRONG = "picture-wrong"
+    """The engine has told of the request itself, and what it told of its cache gives another number than it reports."""
     MORE_THAN_KNOWN = "more-than-known"
     """The engine had more than was known of: others send to it as well, or events were missed."""
     UNKNOWN = "unknown"
@@ -45,6 +50,8 @@ class Evidence(NamedTuple):
             before the answer; or that was evicted by the model.
         volatile_at: tokens in front of the first volatile text in which the prompt differs from the matched one.
         same_tokens: whether the prompt's tokens, as the engine made them, are those of the prediction.
+        told_later: whether what was told after the request had gone out explains the report; or has not come.
+        told_otherwise: whether all has been told, and gives another number than the report.
         prompt_tokens: length of the prompt as the engine counted it.
         counted_tokens: its length as it was predicted with.
     """
@@ -58,6 +65,8 @@ class Evidence(NamedTuple):
     removed_at: int | None = None
     volatile_at: int | None = None
     same_tokens: bool | None = None
+    told_later: bool | None = None
+    told_otherwise: bool | None = None
     prompt_tokens: int | None = None
     counted_tokens: int | None = None
 
@@ -71,7 +80,7 @@ def attribute(evidence: Evidence) -> Cause:
     if evidence.predicted == evidence.reported:
         return Cause.NONE
     if evidence.reported > evidence.predicted:
-        return Cause.BELOW_PAGE_SIZE if _within_a_page(evidence) else Cause.MORE_THAN_KNOWN
+        return _of_more(evidence)
     if evidence.same_selection is False:
         return Cause.SALT_OR_ADAPTER
     if evidence.same_place is False:
@@ -80,13 +89,24 @@ def attribute(evidence: Evidence) -> Cause:
         return Cause.TTL
     if _ends_at(evidence, evidence.removed_at):
         return Cause.EVICTED
+    if evidence.told_later:
+        return Cause.EVENTS_LATE
     if _ends_at(evidence, evidence.volatile_at):
         return Cause.VOLATILE_TEXT
     if evidence.same_tokens is False or _other_length(evidence):
         return Cause.TEMPLATE
     if _within_a_page(evidence):
         return Cause.BELOW_PAGE_SIZE
-    return Cause.UNKNOWN
+    return Cause.PICTURE_WRONG if evidence.told_otherwise else Cause.UNKNOWN
+
+
+def _of_more(evidence: Evidence) -> Cause:
+    """The engine had more than was expected."""
+    if evidence.told_later:
+        return Cause.EVENTS_LATE
+    if _within_a_page(evidence):
+        return Cause.BELOW_PAGE_SIZE
+    return Cause.PICTURE_WRONG if evidence.told_otherwise else Cause.MORE_THAN_KNOWN
 
 
 def _within_a_page(evidence: Evidence) -> bool:

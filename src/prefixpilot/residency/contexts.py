@@ -57,8 +57,10 @@ class ResidentContexts:
     A context hangs on the page in which its last usable block ends, so that only what changes is touched. Memory is
     O(distinct pages + blocks of the contexts). Not thread-safe: one owner.
 
-    Args:
+    Attributes:
         page_size: tokens in a page.
+
+    Args:
         max_contexts: the one attached longest ago is let go beyond that; of a context let go nothing is said any more.
 
     Raises:
@@ -69,7 +71,7 @@ class ResidentContexts:
         for name, value in (("page_size", page_size), ("max_contexts", max_contexts)):
             if type(value) is not int or value < 1:
                 raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
-        self._page_size = page_size
+        self.page_size = page_size
         self._max_contexts = max_contexts
         self.clear()
 
@@ -103,7 +105,7 @@ class ResidentContexts:
         if ends and (ends[0] < 1 or any(a > b for a, b in pairwise(ends))):
             raise InvalidRequestError("block_ends", f"is {ends}", "give rising positions, in tokens")
         self.detach(request_id)
-        blocks = bisect_right(ends, len(pages) * self._page_size)
+        blocks = bisect_right(ends, len(pages) * self.page_size)
         if not blocks:
             return 0
         node = self._root
@@ -155,7 +157,7 @@ class ResidentContexts:
     # -- inside
 
     def _pages_of(self, tokens: int) -> int:
-        return -(-tokens // self._page_size)
+        return -(-tokens // self.page_size)
 
     def _hang(self, request_id: RequestId, context: _Context) -> _Context:
         node = context.node
@@ -170,7 +172,7 @@ class ResidentContexts:
         assert above is not None and above.children is not None
         del above.children[top.name]
         above.children = above.children or None
-        tokens = above.depth * self._page_size
+        tokens = above.depth * self.page_size
         shortened = []
         below = [top]
         for node in below:

@@ -47,6 +47,9 @@ def token_segments(
 class EstimatedCache:
     """What an engine probably holds, by what was sent to it. Not thread-safe: one owner.
 
+    Attributes:
+        answer: to the prompt observed last, as it is held; ``None`` if nothing was generated.
+
     Args:
         page_size: tokens in a page; 1 for a cache that is exact to the token.
         capacity_tokens: the engine's capacity; ``None``: not known, and learnt.
@@ -79,6 +82,7 @@ class EstimatedCache:
         self._learnt = False
         self._proved = 0
         self._reports = 0
+        self.answer: Segment | None = None
         self._scale = 1.0
 
     @property
@@ -117,7 +121,8 @@ class EstimatedCache:
                 prompts whose lengths are estimated.
             predicted: what :meth:`predict` said when the prompt was sent, if others came between: the engine having
                 less than what came in later says nothing.
-            generated_tokens: of the answer; they are held too, under no name that a prompt could have.
+            generated_tokens: of the answer, as far as they are computed; they are held too, behind the prompt, under a
+                name that is ``answer`` afterwards.
 
         Raises:
             InvalidRequestError: a count is negative; nothing has changed then.
@@ -130,8 +135,8 @@ class EstimatedCache:
         verdict = self._judge(prompt, cached_tokens, predicted, scale, total)
         self._scale = scale if not self._reports else 0.9 * self._scale + 0.1 * scale
         self._reports += 1
-        answer = [Segment(("answer", self._reports), generated_tokens)] if generated_tokens else []
-        self._cache.access([*prompt, *answer])
+        self.answer = Segment(("answer", self._reports), generated_tokens) if generated_tokens else None
+        self._cache.access([*prompt, *([] if self.answer is None else [self.answer])])
         return verdict
 
     def clear(self) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from prefixpilot.cache_events import GPU, CacheCleared, EventBatch, PageHash, PagesRemoved, PagesStored
 from prefixpilot.residency.base import require
+from prefixpilot.residency.page_forest import PageForest
 from prefixpilot.residency.page_keys import page_keys
 from prefixpilot.residency.page_records import (
     DEFAULT_BOUNDS,
     Applied,
-    Children,
     Key,
     Page,
     PageBounds,
@@ -24,9 +24,9 @@ from prefixpilot.residency.page_records import (
 class PageTable:
     """The pages of one data-parallel rank by name, and by parent and content, so that a prompt finds them.
 
-    A page's name stands for all that is before it too, so pages form a forest: below the start of all prompts, and
-    below pages that are not known (*orphans*: the subscriber came late). An orphan is found as soon as its parent is
-    there. What is removed stays for a while as a *tombstone*, so that a question can be asked as of an earlier batch.
+    A page's name stands for all that is before it too, so pages form a forest, which is
+    :class:`~prefixpilot.residency.page_forest.PageForest`. What is removed stays for a while as a *tombstone*, so that
+    a question can be asked as of an earlier batch.
 
     Cost of a page stored or removed: O(1). Memory: O(pages held + tombstones). Not thread-safe: one owner.
 
@@ -46,10 +46,7 @@ class PageTable:
         self._forget_all()
 
     def _forget_all(self) -> None:
-        self._pages: dict[PageHash, Page] = {}
-        self._starts: Children = {}
-        self._waiting: dict[PageHash, Children] = {}
-        self._orphans = 0
+        self._forest = PageForest(self.counts)
         self._held = 0
         self._doubtful = 0
         self._gone: list[PageHash] = []
@@ -64,7 +61,7 @@ class PageTable:
     @property
     def orphans(self) -> int:
         """Pages whose parent is not known."""
-        return self._orphans
+        return self._forest.orphans
 
     @property
     def doubtful(self) -> int:
@@ -73,12 +70,12 @@ class PageTable:
 
     def holds(self, page: PageHash) -> bool:
         """Whether the engine can compute from a page. Its prefix may be gone all the same."""
-        found = self._pages.get(page)
+        found = self._forest.by_name.get(page)
         return found is not None and found.copies > 0
 
     def media(self, page: PageHash) -> tuple[str, ...]:
         """Where a page is held, the medium that the engine computes from first."""
-        found = self._pages.get(page)
+        found = self._forest.by_name.get(page)
         if found is None:
             return ()
         return ((GPU,) if found.copies else ()) + tuple(found.lower or ())
@@ -106,7 +103,7 @@ class PageTable:
             return PrefixMatch(0, 0, (), certain)
         names: list[PageHash] = []
         tokens = 0
-        for page in self._walk(page_keys(token_ids, size, extra_keys, adapter)):
+        for page in self._forest.walk(page_keys(token_ids, size, extra_keys, adapter)):
             held = page.copies > 0 if as_of is None else page.was_held(as_of)
             if held and len(names) * size == tokens:
                 names.append(page.name)
@@ -115,14 +112,22 @@ class PageTable:
             tokens += size
         return PrefixMatch(len(names) * size, tokens, tuple(names), certain)
 
-    def _walk(self, keys: Iterable[bytes]) -> Iterator[Page]:
-        children: Children | None = self._starts
-        for key in keys:
-            page = children.get(key) if children is not None else None
-            if page is None:
-                return
-            yield page
-            children = page.children
+    def known_path(
+        self, token_ids: Sequence[int], *, extra_keys: Sequence[Hashable] = (), adapter: str | None = None
+    ) -> tuple[PageHash, ...]:
+        """Names of a prompt's pages from its start, as far as each is held or is remembered. O(tokens of them)."""
+        if self.page_size is None:
+            return ()
+        keys = page_keys(token_ids, self.page_size, extra_keys, adapter)
+        return tuple(page.name for page in self._forest.walk(keys))
+
+    def chain(self, last: PageHash) -> tuple[PageHash, ...]:
+        """The pages of the prompt that ends with this one, from its start: for prompts whose tokens nobody tells.
+
+        Empty if one of them is not held. O(length).
+        """
+        pages = self._forest.climb(last)
+        return tuple(page.name for page in pages) if all(page.copies for page in pages) else ()
 
     # -- change
 
@@ -155,9 +160,13 @@ class PageTable:
         self._forget_all()
         self._horizon = self.sequence
 
-    def restart(self) -> None:
-        """The engine has started anew: nothing is held, its batches count from 0, its pages may have another size."""
-        self.sequence = self._horizon = -1
+    def restart(self, number: int = -1) -> None:
+        """The engine has started anew: nothing is held, and its pages may have another size.
+
+        Args:
+            number: its first batch has the next one; others may be missing before that.
+        """
+        self.sequence = self._horizon = number
         self.page_size = None
         self._forget_all()
 
@@ -169,14 +178,14 @@ class PageTable:
     def confirm(self, pages: Iterable[PageHash]) -> None:
         """The engine reported a hit on these pages: it holds them. O(pages)."""
         for name in pages:
-            page = self._pages.get(name)
+            page = self._forest.by_name.get(name)
             if page is not None and page.copies:
                 self._trust(page)
 
     def refute(self, pages: Iterable[PageHash]) -> tuple[PageHash, ...]:
         """The engine reported a miss on these pages: it does not hold them. Returns those that the table held."""
         for name in pages:
-            page = self._pages.get(name)
+            page = self._forest.by_name.get(name)
             if page is not None and page.copies:
                 self._release(page)
         return self._told()
@@ -188,13 +197,13 @@ class PageTable:
         if event.group != self._group:
             self.counts.other_groups += len(names)
             return
-        if self.page_size is None and event.medium == GPU:
+        if event.medium == GPU and (self.page_size is None or not len(self._forest)):
             self.page_size = size
         if size != self.page_size:
             self.counts.other_sizes += len(names)
             return
         self.counts.stored += len(names)
-        known, parent = self._pages, event.parent
+        known, parent = self._forest.by_name, event.parent
         lower = None if event.medium == GPU else event.medium
         for name, key in zip(names, self._keys(event), strict=True):
             page = known.get(name)
@@ -202,9 +211,9 @@ class PageTable:
                 if name == parent:
                     self.counts.dropped += 1
                     continue
-                page = self._add(name, parent, key)
+                page = self._forest.add(name, parent, key)
             elif type(page.key) is tuple and type(key) is bytes:
-                self._rename(page, key)
+                self._forest.rename(page, key)
             if lower is None:
                 self._take(page)
             else:
@@ -217,48 +226,6 @@ class PageTable:
             return page_keys(event.token_ids, event.page_size, event.extra_keys, event.adapter)
         self.counts.untold += len(event.pages)
         return [(name,) for name in event.pages]
-
-    def _add(self, name: PageHash, parent: PageHash | None, key: Key) -> Page:
-        page = self._pages[name] = Page(name, parent, key)
-        if self._waiting:
-            page.children = self._waiting.pop(name, None)
-            if page.children is not None:
-                self._orphans -= len(page.children)
-        if parent is None:
-            siblings = self._starts
-        elif (above := self._pages.get(parent)) is not None:
-            siblings = above.children = {} if above.children is None else above.children
-        else:
-            siblings = self._waiting.setdefault(parent, {})
-            self._orphans += 1
-        self._hang(page, siblings)
-        return page
-
-    def _rename(self, page: Page, key: Key) -> None:
-        """Its tokens are told now, or were told for another page like it before."""
-        siblings = self._siblings(page)
-        if key not in siblings:
-            del siblings[page.key]
-            page.key = key
-            siblings[key] = page
-
-    def _hang(self, page: Page, siblings: Children) -> None:
-        older = siblings.get(page.key)
-        if older is not None:
-            self.counts.alike += 1
-            older.key = (older.name,)
-            siblings[older.key] = older
-        siblings[page.key] = page
-
-    def _siblings(self, page: Page) -> Children:
-        """Among which a page of this table stands."""
-        if page.parent is None:
-            return self._starts
-        above = self._pages.get(page.parent)
-        if above is None:
-            return self._waiting[page.parent]
-        assert above.children is not None
-        return above.children
 
     def _take(self, page: Page) -> None:
         """The engine can compute from one copy more."""
@@ -285,7 +252,7 @@ class PageTable:
         self.counts.removed += len(event.pages)
         gpu = event.medium == GPU
         for name in event.pages:
-            page = self._pages.get(name)
+            page = self._forest.by_name.get(name)
             if page is None or not (page.copies if gpu else page.lower and event.medium in page.lower):
                 self.counts.unknown_removals += 1
             elif not gpu:
@@ -319,77 +286,45 @@ class PageTable:
         if page.past is not None:
             del page.past[0]
             page.past = page.past or None
-        if self._pages.get(page.name) is page:
+        if self._forest.by_name.get(page.name) is page:
             self._prune_if_empty(page)
 
     def _prune_if_empty(self, page: Page) -> None:
-        if page.copies or page.lower or page.past:
-            return
-        siblings = self._siblings(page)
-        del siblings[page.key], self._pages[page.name]
-        if page.parent is not None and page.parent not in self._pages:
-            self._orphans -= 1
-            if not siblings:
-                del self._waiting[page.parent]
-        if page.children:
-            self._waiting[page.name] = page.children
-            self._orphans += len(page.children)
+        if not (page.copies or page.lower or page.past):
+            self._forest.remove(page)
 
     # -- inside: bounds
 
     def _keep_bounds(self) -> None:
-        while len(self._pages) > self._bounds.pages:
+        forest, bounds = self._forest, self._bounds
+        while len(forest) > bounds.pages:
             if self._tombstones:
                 self._forget_oldest()
-            elif self._waiting:
-                self._drop_oldest_orphans()
             else:
-                self._drop_leaf(next(iter(self._pages.values())))
-        while self._orphans > self._bounds.orphans:
-            self._drop_oldest_orphans()
+                self._lose(forest.give_up_orphans() or forest.give_up_leaf())
+        while forest.orphans > bounds.orphans:
+            self._lose(forest.give_up_orphans())
 
-    def _drop_oldest_orphans(self) -> None:
-        group = self._waiting.pop(next(iter(self._waiting)))
-        self._orphans -= len(group)
-        self._drop(list(group.values()))
-
-    def _drop_leaf(self, page: Page) -> None:
-        for _ in range(len(self._pages)):  # an engine that tells nonsense may have made a circle
-            if not page.children:
-                break
-            page = next(iter(page.children.values()))
-        del self._siblings(page)[page.key]
-        self._drop([page])
-
-    def _drop(self, pages: list[Page]) -> None:
-        """Give up pages that hang on nothing any more, and all below them."""
+    def _lose(self, pages: Iterable[Page]) -> None:
+        """Pages were given up."""
         for page in pages:
-            del self._pages[page.name]
-            self.counts.dropped += 1
             if page.copies:
                 self._held -= 1
                 self._trust(page)
                 self._gone.append(page.name)
             page.copies, page.lower = 0, None
-            pages.extend((page.children or {}).values())
 
     # -- tests
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if the table is broken. O(pages)."""
-        pages = self._pages
-        groups = [(None, self._starts), *self._waiting.items()]
-        groups += [(page.name, page.children) for page in pages.values() if page.children]
-        hung = [(parent, key, page) for parent, group in groups for key, page in group.items()]
-        require(len(hung) == len(pages) <= self._bounds.pages, "a page hangs twice, or nowhere, or there are too many")
-        for parent, key, page in hung:
-            require(pages.get(page.name) is page, "a page that hangs somewhere has no name")
-            require((page.parent, page.key) == (parent, key), "a page hangs in a wrong place")
+        self._forest.check_invariants()
+        pages = self._forest.by_name
+        require(len(pages) <= self._bounds.pages, "too many pages")
+        require(self._forest.orphans <= self._bounds.orphans, "too many orphans")
+        for page in pages.values():
             require(bool(page.copies or page.lower or page.past), "a page of which nothing is known")
             require(page.past is None or len(page.past) > 0, "an empty past")
-        require(all(self._waiting.values()) and not set(self._waiting) & set(pages), "orphans wait for what is there")
-        orphans = sum(map(len, self._waiting.values()))
-        require(orphans == self._orphans <= self._bounds.orphans, "the count of orphans is wrong")
         held = [page for page in pages.values() if page.copies]
         require(len(held) == self._held, "the count of held pages is wrong")
         require(sum(p.epoch != self._epoch for p in held) == self._doubtful, "the count of doubtful pages is wrong")

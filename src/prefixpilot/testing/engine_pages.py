@@ -89,6 +89,15 @@ class EnginePages:
         self.pool = pool
         self.publisher = publisher
         self._freed = asyncio.Condition()
+        self._lives = 1
+
+    def begin_anew(self) -> bool:
+        """As an engine without events that was started again: nothing is held. False while a request runs."""
+        if not self.pool.reset():
+            return False
+        self.pool.take_events()
+        self._lives += 1
+        return True
 
     async def begin(self, chat: Chat) -> Running:
         """Take the pages of a prompt, once there are enough.
@@ -118,6 +127,8 @@ class EnginePages:
         """
         if asked == "POST /tokenize":
             return _tokenized(body, window)
+        if asked == "GET /metrics":
+            return 200, self._metrics().encode()
         if asked == "GET /kv_event_sources":
             return 200, json.dumps(self._sources()).encode()
         if asked == "POST /reset_prefix_cache":
@@ -134,6 +145,12 @@ class EnginePages:
         events = self.pool.take_events()
         if events and self.publisher is not None:
             self.publisher.publish(events)
+
+    def _metrics(self) -> str:
+        """Of vLLM's, those that tell its cache, of whose pages it reserves one; and the process."""
+        pages, size = self.pool.pages + 1, self.pool.page_size
+        labels = f'block_size="{size}",enable_prefix_caching="True",engine="0",num_gpu_blocks="{pages}"'
+        return f"vllm:cache_config_info{{{labels}}} 1.0\nprocess_start_time_seconds {self._lives}.0\n"
 
     def _sources(self) -> dict[str, Any]:
         if self.publisher is None:

@@ -33,6 +33,7 @@ class EventPublisher:
     Attributes, which may be set at any time:
         drop: whether a batch is kept from the subscribers (it stays in the memory for replays); by its number.
         mute_replay: leave replay requests without an answer.
+        held: while it is true, nothing goes out and nothing is kept for replays; later all of it is, in order.
 
     Args:
         endpoint: ``tcp://HOST:PORT`` to connect to; ``None``: bind a free port.
@@ -55,6 +56,7 @@ class EventPublisher:
     ) -> None:
         self.drop: Callable[[int], bool] = lambda sequence: False
         self.mute_replay = False
+        self.held = False
         self._target = endpoint
         self._wants_replay = replay
         self._shape = shape
@@ -171,6 +173,9 @@ class EventPublisher:
             context.term()
 
     def _send_next(self, pub: zmq.Socket[bytes]) -> None:
+        if self.held:
+            self._stopping.wait(POLL_MS / 1000)
+            return
         try:
             number, payload, dropped = self._queue.get(timeout=POLL_MS / 1000)
         except queue.Empty:

@@ -89,7 +89,10 @@ class Followed:
     def settled(self, requests: int | None = None) -> dict[str, Any]:
         """The figures, once as many requests are in them."""
         wanted = self.asked if requests is None else requests
-        return until(self.stats, lambda stats: sum(route["requests"] for route in stats["routes"]) >= wanted)
+        return until(
+            self.stats,
+            lambda stats: not stats["waiting"] and sum(route["requests"] for route in stats["routes"]) >= wanted,
+        )
 
     def in_state(self, state: str) -> dict[str, Any]:
         """The figures, once the cache is known so."""

@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from prefixpilot.proxy import ProxySettings, serve_in_thread
+from prefixpilot.proxy.cache import tracker
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.testing.event_publisher import EventPublisher
 
@@ -44,6 +47,42 @@ def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted()
         assert stats["predictions"]["events"]["reported_tokens"] > 0
 
 
+def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All requests are answered before any of their events comes."""
+    monkeypatch.setattr(tracker, "HOLD_S", 60.0)
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        setup.ask(WORKLOAD[-1])
+        until(setup.stats, lambda stats: stats["pages"] > 0 and not stats["waiting"])
+        assert setup.publisher is not None
+        setup.publisher.held = True
+        for number, blocks in enumerate(WORKLOAD[:30]):
+            body = chat([SYSTEM, user(f"Question {number}: which of them?")], list(blocks))
+            assert post_chat(setup.url, body).status == 200
+        until(setup.stats, lambda stats: stats["waiting"] == 30)
+        setup.publisher.held = False
+        stats = setup.settled(31)
+        assert stats["predictions"]["events"]["compared"] >= 30
+        assert share(stats, "events") == 1.0
+        assert stats["predictions"]["events"]["behind"] > 0
+        assert "picture-wrong" not in stats["causes"] and stats["causes"]["events-late"] > 0
+
+
+def test_events_that_never_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "HOLD_S", 0.05)
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        setup.ask(WORKLOAD[-1])
+        until(setup.stats, lambda stats: stats["pages"] > 0 and not stats["waiting"])
+        assert setup.publisher is not None
+        setup.publisher.held = True
+        assert post_chat(setup.url, chat([SYSTEM, user("Which of them?")], list(WORKLOAD[0]))).status == 200
+        assert setup.settled(2)["waiting"] == 0
+        setup.publisher.held = False
+
+
 def test_without_events_the_own_model_predicts_most() -> None:
     with followed(POOL, events="off", token_ids="engine", page_size=PAGE, cache_tokens=POOL * PAGE) as setup:
         for blocks in WORKLOAD:
@@ -52,6 +91,22 @@ def test_without_events_the_own_model_predicts_most() -> None:
         assert stats["state"] == "UNKNOWN"
         assert stats["predictions"]["model"]["compared"] == len(WORKLOAD)
         assert share(stats, "model") >= 0.90
+
+
+def test_answers_are_in_the_own_model_too() -> None:
+    """Conversations whose turns go on from the answers: what was generated is hit, and predicted."""
+    reply = "The library closes at six, " + "and the tram stops there every ten minutes, " * 12
+    with followed(600, events="off", token_ids="engine") as setup:
+        setup.engine.reply = lambda body: f"{body['messages'][-1]['content']} {reply}"
+        talks: list[list[dict[str, str]]] = [[SYSTEM] for _ in range(6)]
+        for turn in range(5):
+            for number, talk in enumerate(talks):
+                talk.append(user(f"Visitor {number} asks {turn}: when does it close?"))
+                answer = post_chat(setup.url, {"model": "m", "messages": talk}).json()
+                talk.append(answer["choices"][0]["message"])
+        predictions = setup.settled(30)["predictions"]["model"]
+        assert predictions["verdicts"] == {"exact": 30}
+        assert predictions["reported_tokens"] > 24 * 10 * PAGE
 
 
 def test_auto_finds_where_the_engine_publishes() -> None:

@@ -37,6 +37,7 @@ class Told:
     def __init__(self) -> None:
         self.shortened: list[tuple[str, int]] = []
         self.evicted: list[str] = []
+        self.bounds: list[int | None] = []
 
     def shorten(self, request_id: RequestId, blocks: int) -> None:
         self.shortened.append((request_id, blocks))
@@ -44,13 +45,19 @@ class Told:
     def evict(self, request_ids: Iterable[str]) -> None:
         self.evicted += request_ids
 
+    def evict_all(self) -> None:
+        self.evicted.append("all")
+
+    def resize(self, cache_tokens: int | None) -> None:
+        self.bounds.append(cache_tokens)
+
 
 class Desk:
     """A view, and an engine that numbers its batches."""
 
-    def __init__(self, model: OwnModel | None = None) -> None:
+    def __init__(self, model: OwnModel | None = None, *, models: bool = False) -> None:
         self.index = Told()
-        self.view = CacheView(self.index, model, Knowledge())
+        self.view = CacheView(self.index, model, Knowledge(), models=models)
         self.sequence = dict[int, int]()
 
     def batch(self, *events: CacheEvent, rank: int = 0, sequence: int | None = None) -> int:
@@ -110,37 +117,12 @@ def test_a_prediction_is_as_of_when_the_request_went_out() -> None:
     desk = Desk()
     desk.batch(stored(TOKENS[:8]))
     early = desk.sent(TOKENS, known=False)
-    early.known_by = early.marks
     desk.batch(removed(TOKENS, 1), stored([*TOKENS[:4], 1, 2, 3, 4], 1))
     early.prompt = EnginePrompt(array("I", TOKENS))
     prediction = desk.view.predict(early)
     assert prediction is not None and prediction.tokens == 8
     assert desk.predicted(TOKENS) == 4
     assert desk.predicted([*TOKENS[:4], 1, 2, 3, 4, 9]) == 8
-
-
-def test_what_was_on_its_way_counts_but_its_own_pages_do_not() -> None:
-    desk = Desk()
-    desk.batch(stored(TOKENS[:4]))
-    watch = desk.sent(TOKENS, known=False)
-    desk.batch(stored(TOKENS[:8], 1))  # of the request before, a little late
-    desk.batch(stored(TOKENS, 2))  # its own
-    watch.known_by = desk.view.marks
-    desk.batch(removed(TOKENS, 1))
-    watch.prompt = EnginePrompt(array("I", TOKENS))
-    prediction = desk.view.predict(watch)
-    assert prediction is not None and prediction.tokens == 8
-
-
-def test_a_prompt_that_was_held_whole_before_stays_so() -> None:
-    desk = Desk()
-    desk.batch(stored(TOKENS))
-    watch = desk.sent(TOKENS, known=False)
-    desk.batch(stored([1, 2, 3, 4]))
-    watch.known_by = desk.view.marks
-    watch.prompt = EnginePrompt(array("I", TOKENS))
-    prediction = desk.view.predict(watch)
-    assert prediction is not None and prediction.tokens == 12
 
 
 def test_the_last_token_is_always_computed() -> None:
@@ -353,3 +335,30 @@ def test_doubt_goes_with_hits_that_come_true() -> None:
     for _ in range(150):
         desk.answered(desk.sent(TOKENS), len(TOKENS), 12)
     assert desk.view.state.name == "EXACT"
+
+
+def test_an_engine_that_tells_its_size_gets_a_model_and_the_index_a_bound() -> None:
+    desk = Desk(models=True)
+    assert desk.predicted(TOKENS) is None
+    desk.view.sized(SIZE, 400, bound=800, anew=False)
+    assert desk.predicted(TOKENS) == 0
+    desk.answered(desk.sent(TOKENS), len(TOKENS), 0)
+    desk.view.sized(SIZE, 400, bound=800, anew=False)
+    assert desk.predicted(TOKENS) == 12
+    assert (desk.index.bounds, desk.index.evicted) == ([800], [])
+    desk.view.sized(SIZE, 400, bound=800, anew=True)
+    assert desk.predicted(TOKENS) == 0
+    assert desk.index.evicted == ["all"]
+
+
+def test_the_index_is_bounded_only_while_removals_are_not_told_for_sure() -> None:
+    desk = Desk()
+    desk.view.sized(SIZE, 400, bound=400, anew=False)
+    desk.batch(stored(TOKENS))
+    assert desk.view.state.name == "EXACT"
+    desk.view.note(SourceStatus("tcp://e", 0, Continuity.BROKEN, 0, 1, 0, 1, 1, 0, 0, 0, "lost"))
+    desk.batch(CacheCleared())
+    desk.view.note(SourceStatus("tcp://e", 0, Continuity.WHOLE, 1, 2, 0, 1, 1, 0, 0, 0, ""))
+    assert desk.index.bounds == [400, None, 400, None]
+    desk.view.sized(SIZE, 400, bound=400, anew=True)
+    assert desk.index.evicted == []  # its events tell

@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 from hypothesis import settings
@@ -36,6 +39,23 @@ TTL = 100.0
 BOUND_S = 20.0
 
 
+class Gate:
+    """An attempt that waits until it may: so commits come when the machine says, and a failure comes again."""
+
+    def __init__(self) -> None:
+        self._open = Event()
+
+    def __call__(self, step: str, action: Callable[[], Any], /) -> Any:
+        assert self._open.wait(BOUND_S)
+        return action()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        self._open.set()
+        yield
+        self._open.clear()
+
+
 class Memory(RuleBasedStateMachine):
     """``real`` has a store; ``model`` is a ledger in memory whose only bound is the number of turns."""
 
@@ -60,7 +80,8 @@ class Memory(RuleBasedStateMachine):
     def open(self) -> None:
         store = Store.open(self.root / str(self.opened), 1 << 26, self.max_turns, TTL)
         store.check_invariants()
-        self.writer = StoreWriter(store, clock=lambda: self.now)
+        self.gate = Gate()
+        self.writer = StoreWriter(store, clock=lambda: self.now, attempt=self.gate)
         self.real = Ledger(
             self.conversations,
             self.max_turns,
@@ -71,12 +92,17 @@ class Memory(RuleBasedStateMachine):
             first_sent=self.writer.first_sent,
         )
 
+    def settle(self) -> None:
+        """All that was told is committed."""
+        with self.gate.opened():
+            assert self.writer.flush(BOUND_S)
+
     def restore(self, name: str, questions: list[str], replies: list[str], room: int | None) -> list[Restoration]:
         """From both, compared."""
         past = history(questions, replies)
         self.loaded = self.real.wants(key(name))
         if self.real.wants(key(name)):
-            assert self.writer.flush(BOUND_S)
+            self.settle()
             self.real.adopt(key(name), self.writer.read(key(name)))
         found = [ledger.restore(key(name), past, with_newest=False) for ledger in (self.real, self.model)]
         if room is not None:
@@ -106,7 +132,7 @@ class Memory(RuleBasedStateMachine):
                 for ledger, r in zip((self.real, self.model), found, strict=True)]  # fmt: skip
         assert kept[0] == kept[1]
         if settled:
-            assert self.writer.flush(BOUND_S)
+            self.settle()
 
     def questions(self, name: str, step: str) -> list[str]:
         """What the client has asked before, and asks now."""
@@ -141,7 +167,8 @@ class Memory(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         self.asked = 0
         known = [ledger.forget(key(name)) for ledger in (self.real, self.model)]
-        assert known[0].done.result(BOUND_S)
+        with self.gate.opened():
+            assert known[0].done.result(BOUND_S)
         assert known[0].known or not known[1].known
         assert not self.real.knows(key(name))
 
@@ -164,14 +191,15 @@ class Memory(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """The files as they are once all that was told is committed: SQLite's log is not in the file yet."""
-        assert self.writer.flush(BOUND_S)
+        self.settle()
         before = self.root / str(self.opened)
         self.opened += 1
         after = self.root / str(self.opened)
         after.mkdir()
         for name in (FILE, f"{FILE}-wal"):
             shutil.copy(before / name, after / name)
-        self.writer.close()
+        with self.gate.opened():
+            self.writer.close()
         self.open()
 
     @invariant()
@@ -182,14 +210,15 @@ class Memory(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.opened or hasattr(self, "writer"):
-            self.writer.close()
+            with self.gate.opened():
+                self.writer.close()
             Store.open(self.root / str(self.opened), 1 << 26, self.max_turns, TTL).close()
         shutil.rmtree(self.root)
 
 
 def test_memory() -> None:
     run_state_machine_as_test(
-        Memory, settings=settings(max_examples=30, stateful_step_count=30, deadline=None, derandomize=True)
+        Memory, settings=settings(max_examples=40, stateful_step_count=50, deadline=None, derandomize=True)
     )
     wanted = ("restored", "loaded", "cut", "ambiguous", "unmatched", "gone")
-    assert min(Memory.seen[what] for what in wanted) > 1, f"what this is about did not occur: {Memory.seen}"
+    assert min(Memory.seen[what] for what in wanted) > 5, f"what this is about did not occur: {Memory.seen}"

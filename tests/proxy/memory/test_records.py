@@ -10,8 +10,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefixpilot.prompts.headings import headings_of
 from prefixpilot.proxy.memory import records, reply
-from prefixpilot.proxy.memory.records import LedgerKey, Turn, headings_of
+from prefixpilot.proxy.memory.records import LedgerKey, Turn
 
 from .support import key, said, turn
 

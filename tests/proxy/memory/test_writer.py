@@ -17,7 +17,8 @@ from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.store import Erase, Save, Store
 from prefixpilot.proxy.memory.writer import StoreWriter
 
-from .support import converse, facts, key, said, turn
+from ..watched import until
+from .support import converse, facts, history, key, said, turn
 
 BOUND_S = 20.0
 ONE, TWO = key("one"), key("two")
@@ -190,6 +191,66 @@ def test_a_conversation_that_goes_while_it_is_saved_stays(tmp_path: Path) -> Non
     writer.close()
 
 
+# -- what has gone
+
+
+def test_what_had_to_go_and_is_deleted_is_not_told_as_gone_even_after_a_restart(tmp_path: Path) -> None:
+    now = [0.0]
+    writer = StoreWriter.open(tmp_path, 1 << 26, 512, 100.0, clock=lambda: now[0])
+    for name in (ONE, TWO):
+        writer.save(name, converse([["a"]])[0], now[0])
+        assert writer.flush(BOUND_S)
+        now[0] += 101
+    assert (writer.lost(ONE), writer.holds(TWO)) == (True, True)
+    erased = writer.erase(ONE)
+    assert (erased.known, erased.done.result(BOUND_S), writer.lost(ONE)) == (False, True, False)
+    now[0] += 101
+    writer.save(ONE, converse([["a"]])[0], now[0])
+    assert writer.flush(BOUND_S)
+    assert writer.lost(TWO)
+    assert writer.erase_all().done.result(BOUND_S)
+    writer.close()
+    again = StoreWriter.open(tmp_path, 1 << 26, 512, 100.0, clock=lambda: now[0])
+    assert not any(again.lost(name) or again.holds(name) for name in (ONE, TWO))
+    again.close()
+
+
+def test_what_goes_while_its_deletion_waits_is_deleted_not_gone(store: SlowStore) -> None:
+    now = [0.0]
+    store._ttl = 100.0
+    lost: list[int] = []
+    writer = StoreWriter(store, clock=lambda: now[0], on_lost=lost.append)
+    store.go_on.set()
+    writer.save(ONE, converse([["a"]])[0], 0)
+    assert writer.flush(BOUND_S)
+    store.go_on.clear()
+    (two,) = converse([["b"]])
+    writer.save(TWO, two, 101)
+    assert until(lambda: not writer._waiting)
+    now[0] = 101.0
+    erased = writer.erase(ONE)
+    store.go_on.set()
+    assert (erased.known, erased.done.result(BOUND_S)) == (True, True)
+    assert (writer.holds(ONE), writer.lost(ONE), sum(lost)) == (False, False, 0)
+    writer.close()
+
+
+def test_a_deletion_that_failed_leaves_what_had_to_go_as_gone(store: SlowStore) -> None:
+    now = [0.0]
+    store._ttl = 100.0
+    writer = StoreWriter(store, clock=lambda: now[0])
+    store.go_on.set()
+    writer.save(ONE, converse([["a"]])[0], 0)
+    assert writer.flush(BOUND_S)
+    now[0] = 101.0
+    writer.save(TWO, converse([["a"]])[0], 101)
+    assert writer.flush(BOUND_S)
+    store.broken = StoreError
+    assert writer.erase(ONE).done.result(BOUND_S) is False
+    assert (writer.holds(ONE), writer.lost(ONE)) == (False, True)
+    writer.close()
+
+
 # -- the ledger's side
 
 
@@ -226,3 +287,28 @@ def test_forgotten_conversations_are_remembered_up_to_a_bound() -> None:
         assert ledger.record(key(f"c{n}"), converse([["a"]])[0], said("yes"))
         assert len(ledger._forgotten) <= 8
     assert len(ledger) == 2
+
+
+def test_what_expired_in_memory_does_not_come_back_when_the_disk_is_read() -> None:
+    now = [0.0]
+    ledger = Ledger(10, 10, 1 << 20, ttl=100.0, clock=lambda: now[0])
+    assert ledger.record(ONE, converse([["a"]])[0], said("yes"))
+    now[0] = 101.0
+    ledger.adopt(ONE, [])
+    assert not ledger.knows(ONE)
+    assert not ledger.restore(ONE, history(["Question 0?", "x"]), with_newest=False).turns
+
+
+def test_a_conversation_in_use_that_has_no_room_left_does_not_expire_on_disk(tmp_path: Path) -> None:
+    now = [0.0]
+    path = converse([["a"], ["b"], ["c"], ["d"]])
+    questions = [f"Question {n}?" for n in range(4)]
+    writer = StoreWriter.open(tmp_path, 1 << 26, 3, 100.0, clock=lambda: now[0])
+    ledger = Ledger(10, 3, 1 << 20, ttl=100.0, clock=lambda: now[0], journal=writer)
+    assert [ledger.record(ONE, each, said("yes")) for each in path[:3]] == [True] * 3
+    for now[0] in (60.0, 120.0):
+        assert len(ledger.restore(ONE, history(questions), with_newest=False).turns) == 3
+        assert not ledger.record(ONE, path[3], said("yes"))
+    assert writer.flush(BOUND_S)
+    assert len(writer.read(ONE)) == 3
+    writer.close()

@@ -44,7 +44,7 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
     expected, reported = expected_tokens(watch, places, page_size), watch.cached_tokens
     if expected is None or reported is None:
         return None
-    found = Evidence(expected, reported, page_size)
+    found = _with_look(Evidence(expected, reported, page_size), watch)
     if expected <= reported:
         return found
     start = max((place.start for place in places), default=0)
@@ -57,17 +57,30 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
         return found
     views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]
     if prediction is not None and prediction.tokens > reported:
-        return _of_a_wrong_picture(found, prompt, watch.facts, views)
+        return _of_a_wrong_picture(found, watch, prompt, views)
     return _of_a_wrong_plan(found, prompt, watch.facts, views)
 
 
+def _with_look(found: Evidence, watch: Watch) -> Evidence:
+    """What the engine told after the request went out."""
+    look, prediction = watch.look, watch.prediction
+    if look is None or prediction is None:
+        return found
+    if look.tokens == found.reported:
+        return found._replace(told_later=prediction.tokens != look.tokens)
+    return found._replace(told_later=look.missing, told_otherwise=look.told)
+
+
 def _of_a_wrong_picture(
-    found: Evidence, prompt: EnginePrompt, facts: Facts, views: Sequence[tuple[RankView, int]]
+    found: Evidence, watch: Watch, prompt: EnginePrompt, views: Sequence[tuple[RankView, int]]
 ) -> Evidence:
     """Pages were held by all that was known, and yet the engine did not use them."""
+    facts = watch.facts
     held = [view.match(prompt.token_ids, facts, as_of=sent_at).tokens for view, sent_at in views]
     if len(held) > 1 and found.reported in [reported_tokens(h, prompt.tokens, found.page_size) for h in held]:
         found = found._replace(same_place=False)
+    if watch.alone and found.told_later:
+        return found  # nothing else was under way: the pages had gone before, and that was told late
     if any(view.lost_after(prompt.token_ids, facts, found.reported, sent_at) for view, sent_at in views):
         found = found._replace(removed_at=found.reported)
     return found

@@ -34,6 +34,11 @@ class CacheFigures:
             ["basis", "verdict"],
             registry=r,
         )
+        self.behind = Counter(
+            "prefixpilot_engine_predictions_behind",
+            "Requests for which what was known when they went out gave another number: events came later",
+            registry=r,
+        )
         self.predicted = Counter(
             "prefixpilot_engine_predicted_tokens", "Of the requests compared, predicted", ["basis"], registry=r
         )

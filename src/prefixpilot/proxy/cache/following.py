@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
+from prefixpilot.proxy.cache.sizes import CacheSize, SizeAsker
 from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
 from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
@@ -41,18 +43,27 @@ def followed(
     cache, figures = settings.cache, CacheFigures(metrics.registry)
     if not cache.on:
         return None
-    model = None if cache.tokens_from == OFF else _model(settings)
-    view = CacheView(planner, model, Knowledge(), max_contexts=cache.max_requests)
+    tokens_known = cache.tokens_from != OFF
+    model = _model(settings) if tokens_known else None
+    view = CacheView(planner, model, Knowledge(), models=tokens_known, max_contexts=cache.max_requests)
     source = _token_source(cache, upstream)
     tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
     publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)
-    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt)
+    sizes, sized = SizeAsker(upstream), partial(_sized, settings, view)
+    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt, sizes, sized)
 
 
 def _model(settings: ProxySettings) -> OwnModel | None:
-    """``None`` where events will tell the size of a page: a model of other pages helps nobody."""
+    """Until the engine tells. ``None`` where events will: a model of other pages helps nobody."""
     size = settings.cache.page_size or (DEFAULT_PAGE if settings.cache.events == OFF else None)
     return None if size is None else OwnModel(size, settings.cache_tokens)
+
+
+def _sized(settings: ProxySettings, view: CacheView, told: CacheSize, anew: bool) -> None:
+    """What the settings say goes before what the engine tells; the index has its own bound then."""
+    capacity = settings.cache_tokens or told.capacity_tokens
+    bound = None if settings.cache_tokens or capacity is None else capacity * told.caches
+    view.sized(settings.cache.page_size or told.page_size, capacity, bound=bound, anew=anew)
 
 
 def _token_source(cache: CacheSettings, upstream: Upstream) -> TokenSource | None:

@@ -6,11 +6,10 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesStored
+from prefixpilot.cache_events import GPU, CacheCleared, EventBatch, PageHash, PagesStored
 from prefixpilot.core import RequestId
 from prefixpilot.proxy.cache.watch import Facts, Watch
 from prefixpilot.request_ids import spellings
-from prefixpilot.residency.chains import chain
 from prefixpilot.residency.contexts import ResidentContexts, Shortened
 from prefixpilot.residency.page_records import PrefixMatch
 from prefixpilot.residency.pages import PageTable
@@ -25,15 +24,31 @@ RECENT: Final = 1024
 
 
 class Stored(NamedTuple):
-    """Pages that one event told of.
+    """Pages that one batch told of, one behind the other.
 
     Attributes:
-        sequence: of its batch.
-        last: the last of its pages.
+        sequence: of the batch.
+        first, last: of them.
+        pages: how many.
     """
 
     sequence: int
+    first: PageHash
     last: PageHash
+    pages: int
+
+
+class Run(NamedTuple):
+    """Pages of a prompt that one batch told of.
+
+    Attributes:
+        sequence: of the batch.
+        start, end: number of pages of the prompt in front of them, and up to the last of them.
+    """
+
+    sequence: int
+    start: int
+    end: int
 
 
 class Chain(NamedTuple):
@@ -62,30 +77,47 @@ class RankView:
         self._adapters: OrderedDict[str, None] = OrderedDict()
         self._salts: OrderedDict[str, None] = OrderedDict()
         self._recent: deque[Stored] = deque(maxlen=RECENT)
+        self._lives_before = 0
 
     def apply(self, batch: EventBatch) -> tuple[Shortened, ...]:
-        """Take a batch over; what it shortened. O(pages)."""
+        """Take a batch over; what it shortened. O(pages).
+
+        Batches of an engine that began anew are numbered on from those of its life before, so that numbers only rise.
+        """
+        batch = batch._replace(sequence=batch.sequence + self._lives_before)
         if batch.sequence <= self.table.sequence and batch.events and isinstance(batch.events[0], CacheCleared):
-            self.table.restart()
+            latest = self.table.sequence
+            batch = batch._replace(sequence=batch.sequence - self._lives_before + latest + 1)
+            self._lives_before = latest + 1
+            self.table.restart(latest)
             self._recent.clear()
         applied = self.table.apply(batch)
         for event in batch.events:
             if isinstance(event, PagesStored):
                 self._note(batch.sequence, event)
-        if self.contexts is None and self.table.page_size is not None:
-            self.contexts = ResidentContexts(self.table.page_size, self._max_contexts)
-        if self.contexts is None:
-            return ()
-        return (*(self.contexts.clear() if applied.cleared else ()), *self.contexts.remove(applied.removed))
+        gone = self.contexts.clear() if self.contexts is not None and applied.cleared else ()
+        size = self.table.page_size
+        if size is not None and (self.contexts is None or self.contexts.page_size != size):
+            self.contexts = ResidentContexts(size, self._max_contexts)
+        return gone if self.contexts is None else (*gone, *self.contexts.remove(applied.removed))
 
     def _note(self, sequence: int, event: PagesStored) -> None:
-        self._recent.append(Stored(sequence, event.pages[-1]))
+        if event.medium == GPU and event.group == 0:
+            self._note_run(sequence, event)
         if event.adapter is not None:
             _remember(self._adapters, event.adapter, MAX_ADAPTERS)
         if event.parent is None and event.extra_keys and isinstance(event.extra_keys[0], tuple):
             for key in event.extra_keys[0]:
                 if isinstance(key, str):
                     _remember(self._salts, key, MAX_SALTS)
+
+    def _note_run(self, sequence: int, event: PagesStored) -> None:
+        """Engines with small pages tell them one by one: they are put together."""
+        first, last, latest = event.pages[0], event.pages[-1], self._recent[-1] if self._recent else None
+        if latest is not None and (latest.sequence, latest.last) == (sequence, event.parent) and first == last:
+            self._recent[-1] = latest._replace(last=last, pages=latest.pages + 1)
+        else:
+            self._recent.append(Stored(sequence, first, last, len(event.pages)))
 
     def detach(self, request_ids: Iterable[str]) -> None:
         """Let requests go, by their ids as the engine writes them."""
@@ -100,27 +132,29 @@ class RankView:
 
     def match(self, token_ids: Sequence[int], facts: Facts, as_of: int | None = None) -> PrefixMatch:
         """What is held of a prompt, now or after the batch ``as_of``. O(tokens)."""
-        extra: tuple[Hashable, ...] = () if facts.salt is None else ((facts.salt,),)
-        adapter = facts.model if facts.model in self._adapters else None
+        extra, adapter = self._selected_by(facts)
         return self.table.match(token_ids, extra_keys=extra, adapter=adapter, as_of=as_of)
 
-    def held_before_own(self, token_ids: Sequence[int], facts: Facts, since: int, until: int) -> int:
-        """Tokens of a prompt that were held after the batch ``until``; before its own pages came, if they are among it.
+    def _selected_by(self, facts: Facts) -> tuple[tuple[Hashable, ...], str | None]:
+        """Extra keys and adapter of a prompt. A model's name is an adapter's if the engine has told of that."""
+        extra: tuple[Hashable, ...] = () if facts.salt is None else ((facts.salt,),)
+        return extra, facts.model if facts.model in self._adapters else None
 
-        All full pages of a prompt, held for the first time after ``since``, are its own. O(tokens), and once more for
-        each batch between if they are.
-        """
-        whole = len(token_ids) // (self.table.page_size or 1) * (self.table.page_size or 1)
-        held = self.match(token_ids, facts, as_of=until).tokens
-        if held < whole or until <= since:
-            return held
-        before = self.match(token_ids, facts, as_of=since).tokens
-        for sequence in range(since + 1, until + 1) if before < whole else ():
-            held = self.match(token_ids, facts, as_of=sequence).tokens
-            if held >= whole:
+    def runs(self, token_ids: Sequence[int], facts: Facts, after: int) -> tuple[Run, ...]:
+        """What was told of a prompt behind the batch ``after``: batches that told of nothing but pages of it, or of all
+        its last ones and what follows them. In order. O(tokens + pages told since)."""
+        extra, adapter = self._selected_by(facts)
+        path = self.table.known_path(token_ids, extra_keys=extra, adapter=adapter)
+        places = {name: place for place, name in enumerate(path)}
+        whole = len(token_ids) // (self.table.page_size or 1)
+        found = []
+        for stored in reversed(self._recent):
+            if stored.sequence <= after:
                 break
-            before = held
-        return before
+            start = places.get(stored.first)
+            if start is not None and (stored.last in places or start + stored.pages >= whole):
+                found.append(Run(stored.sequence, start, min(start + stored.pages, whole)))
+        return tuple(reversed(found))
 
     def lost_before(self, token_ids: Sequence[int], facts: Facts, tokens: int, sent_at: int) -> bool:
         """Whether more than so many tokens of a prompt were held at some time before it went out, as far as removals
@@ -159,7 +193,7 @@ class RankView:
             return None
         wanted = watch.prompt_tokens // size
         since = (stored.last for stored in self._recent if stored.sequence > sent_at)
-        chains = {pages for last in since if len(pages := chain(self.table, last)) == wanted}
+        chains = {pages for last in since if len(pages := self.table.chain(last)) == wanted}
         return Chain(self, chains.pop(), True) if len(chains) == 1 else None
 
 

@@ -34,6 +34,7 @@ class RouteFigures:
         compared: requests whose cached tokens were predicted and reported.
         predicted_tokens, reported_tokens: of those.
         verdicts: of those.
+        behind: of those, for which what was known when they went out gave another number than what was told later.
         causes: why a prediction and a report differ, or why less was reused than the plan was made for.
     """
 
@@ -45,6 +46,7 @@ class RouteFigures:
     reported_tokens: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
+    behind: int = 0
 
     def add_usage(self, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """One more answer."""
@@ -53,8 +55,9 @@ class RouteFigures:
             self.prompt_tokens += prompt_tokens
             self.cached_tokens += cached_tokens
 
-    def add_comparison(self, predicted: int, reported: int, verdict: Verdict) -> None:
+    def add_comparison(self, predicted: int, reported: int, verdict: Verdict, *, behind: bool = False) -> None:
         """One more prediction that could be checked."""
+        self.behind += behind
         self.compared += 1
         self.predicted_tokens += predicted
         self.reported_tokens += reported
@@ -66,6 +69,7 @@ class RouteFigures:
             "compared": self.compared,
             "predicted_tokens": self.predicted_tokens if self.compared else None,
             "reported_tokens": self.reported_tokens if self.compared else None,
+            "behind": self.behind if self.compared else None,
             "verdicts": dict(sorted(self.verdicts.items())),
         }
 

@@ -26,7 +26,7 @@ class CacheSettings:
             (`tokenizer`), off (what events tell); auto: local if there is a tokenizer, else engine if there are events.
         tokenizer: directory with `tokenizer.json`, and with `tokenizer_config.json` or `chat_template.jinja` for chats.
         page_size: tokens in a page of the engine's cache (vLLM `--block-size`, SGLang `--page-size`); not set: as the
-            engine tells, else 16. Its capacity is `cache_tokens`.
+            engine tells (`/metrics`, `/server_info`), else 16. Its capacity is `cache_tokens`; not set: as it tells.
         max_requests: requests that may be followed at once, and contexts whose pages are known; more are not followed.
         tokenize_concurrency: requests for token ids under way at once.
         tokenize_timeout: seconds that one of them may take.

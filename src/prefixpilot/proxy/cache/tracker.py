@@ -8,11 +8,12 @@ Nothing here delays a request, and no error of ours reaches one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -21,8 +22,10 @@ from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.holding import HOLD_S, Held
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
+from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.view import CacheView, Finding
 from prefixpilot.proxy.cache.watch import Watch, facts_of
@@ -33,8 +36,6 @@ from prefixpilot.proxy.steps import Attempt
 from prefixpilot.residency.attribution import Cause
 
 MAX_FINDINGS: Final = 1000
-GRACE_S: Final = 0.01
-"""Events that the engine published before a request went out have come when so much time has passed."""
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,14 @@ class SourceMaker(Protocol):
         ...
 
 
+class Sizes(Protocol):
+    """Asks for the size of the cache: :class:`~prefixpilot.proxy.cache.sizes.SizeAsker`. For one event loop."""
+
+    def start(self, tell: Callable[[CacheSize, bool], None]) -> None: ...
+    def ask_now(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class CacheTracker:
     """Owns the threads; one event loop calls it, and the source of events. See the module.
 
@@ -56,6 +65,8 @@ class CacheTracker:
         publishers: where events come from; ``None`` for none.
         max_requests: followed at once.
         attempt: our errors end here.
+        sizes: asks the engine how large its cache is.
+        sized: takes the answers, and whether the engine has started anew since the one before; on the thread.
     """
 
     def __init__(
@@ -66,14 +77,20 @@ class CacheTracker:
         publishers: SourceMaker | None,
         max_requests: int,
         attempt: Attempt,
+        sizes: Sizes,
+        sized: Callable[[CacheSize, bool], None],
     ) -> None:
         self._view = view
+        self._sizes = sizes
+        self._sized = sized
         self._figures = figures
         self._tokens = tokens
         self._publishers = publishers
         self._max = max_requests
         self._attempt = attempt
         self._open = 0
+        self._numbers = itertools.count()
+        self._held = Held(view, self._compare)
         self._lock = Lock()
         self._findings: OrderedDict[str, Finding] = OrderedDict()
         self._routes = Routes()
@@ -81,6 +98,7 @@ class CacheTracker:
         self._causes: Counter[str] = Counter()
         self._source: EventSource | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._listening: asyncio.Task[None] | None = None
 
     @property
@@ -92,7 +110,9 @@ class CacheTracker:
 
     def start(self) -> None:
         """Open the thread, and listen as soon as it is known where. On the loop."""
+        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "prefixpilot-cache")
+        self._sizes.start(lambda size, anew: self._later(lambda: self._sized(size, anew)))
         if self._publishers is not None:
             self._listening = asyncio.create_task(self._listen(self._publishers))
 
@@ -107,13 +127,14 @@ class CacheTracker:
 
     async def close(self) -> None:
         """Follow nothing any more. Waits for the source of events, within its own bound."""
+        self._sizes.close()
         if self._listening is not None:
             self._listening.cancel()
         if self._tokens is not None:
             self._tokens.close()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=False, cancel_futures=True)
         if self._source is not None:
             source = self._source
             await asyncio.to_thread(self._attempt, "cache", source.stop)
@@ -126,10 +147,14 @@ class CacheTracker:
         changed = self._attempt("cache_events", lambda: self._view.apply(batch))
         if isinstance(changed, int):
             self._figures.shortened.inc(changed)
+        came = self._view.came()
+        if came:
+            self._later(lambda: self._held.resume(came))
 
     def on_status(self, status: SourceStatus) -> None:
         """See there."""
         self._attempt("cache_events", lambda: self._view.note(status))
+        self._on_loop(self._sizes.ask_now)
 
     # -- on the event loop
 
@@ -152,15 +177,12 @@ class CacheTracker:
         body = None if not forward.touched and is_encoded(call) else forward.body
         route = Route(call.tenant, call.api.name, "")
         watch = Watch(forward.request_id, route, body, forward.ticket.plans, forward.touched, self._view.marks)
-        asyncio.get_running_loop().call_later(GRACE_S, self._mark, watch)
+        watch.sent, watch.alone = next(self._numbers), self._open == 1
         if self._tokens is None or body is None:
             self._later(lambda: self._read(watch, Tokenized("refused")))
         else:
             self._tokens.ask(Asked(call.api.name, body, call.headers), lambda got: self._told(watch, got))
         return watch
-
-    def _mark(self, watch: Watch) -> None:
-        watch.known_by = self._view.marks
 
     def _told(self, watch: Watch, tokenized: Tokenized) -> None:
         self._figures.token_ids.labels(tokenized.got).inc()
@@ -169,14 +191,20 @@ class CacheTracker:
     def answered(self, watch: Watch, account: Account) -> None:
         """Its answer has ended, or there was none. O(1)."""
         self._open -= 1
+        watch.ended, watch.marks_then = next(self._numbers), self._view.marks
+        watch.alone = watch.alone and watch.ended == watch.sent + 1
         if account.usage is not None:
             watch.prompt_tokens, watch.cached_tokens = account.usage.prompt_tokens, account.usage.cached_tokens
+            watch.completion_tokens = account.usage.completion_tokens
         began = account.first_content is not None
         self._later(lambda: self._end(watch, began=began))
 
     def _later(self, action: Callable[[], None]) -> None:
-        if self._thread is not None:
-            self._thread.submit(self._attempt, "cache", action)
+        """Do it on the thread, if there still is one. From any thread."""
+        thread = self._thread
+        if thread is not None:
+            with suppress(RuntimeError):  # it was shut down in this moment
+                thread.submit(self._attempt, "cache", action)
 
     def evicted(self, request_ids: Iterable[str]) -> None:
         """The engine, or a client, says that the prefixes of these are gone."""
@@ -209,9 +237,21 @@ class CacheTracker:
             self._settle(watch)
 
     def _settle(self, watch: Watch) -> None:
-        """Its tokens and its answer are there, or will not come."""
-        if not watch.began:
-            return
+        """Its tokens and its answer are there, or will not come. Its own events may come later still."""
+        loop = self._loop
+        if watch.began and self._held.add(watch) and loop is not None:
+            self._on_loop(lambda: loop.call_later(HOLD_S, self._give_up, watch))
+
+    def _on_loop(self, action: Callable[[], object]) -> None:
+        """Do it on the loop, if that still runs. From any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(action)
+
+    def _give_up(self, watch: Watch) -> None:
+        self._later(lambda: self._held.give_up(watch))
+
+    def _compare(self, watch: Watch) -> None:
         finding = self._view.settle(watch)
         with self._lock:
             self._count(watch, finding)
@@ -224,11 +264,13 @@ class CacheTracker:
         prediction, reported = watch.prediction, watch.cached_tokens
         if finding.verdict is not None and prediction is not None and reported is not None:
             basis = prediction.basis
+            predicted = finding.predicted or 0
             self._figures.compared.labels(basis, finding.verdict).inc()
-            self._figures.predicted.labels(basis).inc(prediction.tokens)
+            self._figures.predicted.labels(basis).inc(predicted)
             self._figures.reported.labels(basis).inc(reported)
+            self._figures.behind.inc(finding.behind)
             for figures in (route, self._by_basis.setdefault(basis, RouteFigures())):
-                figures.add_comparison(prediction.tokens, reported, finding.verdict)
+                figures.add_comparison(predicted, reported, finding.verdict, behind=finding.behind)
         if finding.cause is not None and watch.treated:
             cause = finding.cause.value
             self._figures.causes.labels(cause).inc()
@@ -264,5 +306,11 @@ class CacheTracker:
             predictions = {basis: figures.comparison() for basis, figures in sorted(self._by_basis.items())}
             causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
         sizes = self._view.sizes()._asdict()
-        shown = {"predictions": predictions, "causes": causes, "sources": sources, "routes": routes}
+        shown = {
+            "waiting": len(self._held),
+            "predictions": predictions,
+            "causes": causes,
+            "sources": sources,
+            "routes": routes,
+        }
         return {"state": self.state, "followed": True, **sizes, **shown}

@@ -6,23 +6,24 @@ One lock. The source's thread applies events, the tracker's thread asks and sett
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from prefixpilot.cache_events import CacheCleared, EventBatch, RequestsEvicted
+from prefixpilot.cache_events import CacheCleared, EventBatch, PagesStored, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
 from prefixpilot.proxy.cache.knowledge import Knowledge
+from prefixpilot.proxy.cache.looks import Looks
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import Chain, RankView
 from prefixpilot.proxy.cache.routes import Verdict, verdict_of
-from prefixpilot.proxy.cache.watch import Marks, Prediction, Rank, Watch
+from prefixpilot.proxy.cache.watch import Marks, PageTokens, Prediction, Rank, Watch
 from prefixpilot.residency.attribution import Cause, Evidence, attribute
 from prefixpilot.residency.base import reported_tokens
 from prefixpilot.residency.contexts import Shortened
@@ -46,18 +47,28 @@ class Index(Protocol):
         """The prefixes of these requests are gone."""
         ...
 
+    def evict_all(self) -> object:
+        """Nothing is cached."""
+        ...
+
+    def resize(self, cache_tokens: int | None) -> object:
+        """No more than so many tokens are cached; ``None``: it is told what is gone."""
+        ...
+
 
 class Finding(NamedTuple):
     """What came of one request.
 
     Attributes:
         state: how the cache is known.
-        predicted, reported: cached tokens; ``None`` is unknown.
+        predicted, reported: cached tokens; ``None`` is unknown. Predicted is as of when the engine looked, where its
+            events tell when that was; else by what was known when the request went out.
         basis: of the prediction.
         verdict: ``None`` where one of both is unknown.
         cause: why less was reused than could have been, or another number than was predicted.
         missed_tokens: how many fewer.
         mismatched: the engine counted another number of tokens than it told of this prompt.
+        behind: what was known when the request went out gave another number than ``predicted``: events came later.
     """
 
     state: str
@@ -68,6 +79,7 @@ class Finding(NamedTuple):
     cause: Cause | None
     missed_tokens: int
     mismatched: bool = False
+    behind: bool = False
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""
@@ -78,12 +90,14 @@ class Sizes(NamedTuple):
     """How much is held.
 
     Attributes:
-        page_size: tokens; ``None`` as long as no engine has told.
+        page_size: tokens, as events tell, or of our own model; ``None`` as long as it is not known.
+        capacity_tokens: of our own model, given, told or learnt; ``None`` as long as it is not known.
         pages: that the engine is known to hold.
         contexts: whose pages are known.
     """
 
     page_size: int | None
+    capacity_tokens: int | None
     pages: int
     contexts: int
 
@@ -101,23 +115,36 @@ class CacheView:
 
     Args:
         index: is told what is no longer cached.
-        model: our own model of the cache, for as long as there are no events; ``None`` where no tokens are known.
+        model: our own model of the cache, for as long as there are no events; ``None`` where there is none (yet).
+        models: whether there may be one, once the engine has told its size; tokens of prompts must be known.
         knowledge: what may be believed.
         max_contexts: whose pages are known, for each rank.
     """
 
     def __init__(
-        self, index: Index, model: OwnModel | None, knowledge: Knowledge, *, max_contexts: int = 20_000
+        self,
+        index: Index,
+        model: OwnModel | None,
+        knowledge: Knowledge,
+        *,
+        models: bool = False,
+        max_contexts: int = 20_000,
     ) -> None:
         self._index = index
         self._model = model
         self._knowledge = knowledge
+        self._models = models
+        self._bound: int | None = None
+        self._bounded: int | None = None
         self._max_contexts = max_contexts
         self._lock = Lock()
         self._ranks: dict[Rank, RankView] = {}
         self._pending: deque[_Pending] = deque()
         self.state: CacheState = knowledge.state
         self.marks: Marks = MappingProxyType({})
+        self._looks = Looks()
+        self._awaited: Counter[PageTokens] = Counter()
+        self._came: set[PageTokens] = set()
 
     # -- events
 
@@ -129,24 +156,55 @@ class CacheView:
             if view is None:
                 view = self._ranks[rank] = RankView(self._max_contexts)
             shortened = [*view.apply(batch)]
+            self._note_awaited(batch)
             if any(isinstance(event, CacheCleared) for event in batch.events):
                 shortened += self._attach_pending(last_time=True)
             self._knowledge.began(rank)
             self.state = self._knowledge.state
-            self.marks = MappingProxyType({**self.marks, rank: batch.sequence})
+            self.marks = MappingProxyType({**self.marks, rank: view.table.sequence})
         evicted = [i for event in batch.events if isinstance(event, RequestsEvicted) for i in event.request_ids]
         if evicted:
             self._index.evict(evicted)
             self.evict(evicted)
         return self._tell(shortened)
 
+    def _note_awaited(self, batch: EventBatch) -> None:
+        """Which awaited tokens a batch told of."""
+        for event in batch.events if self._awaited else ():
+            if isinstance(event, PagesStored):
+                tokens = tuple(event.token_ids[-event.page_size :])
+                if tokens in self._awaited:
+                    self._came.add(tokens)
+
     def note(self, status: SourceStatus) -> None:
         """A source's continuity has changed."""
         with self._lock:
             self._knowledge.note(status)
             self.state = self._knowledge.state
+        self._tell(())
+
+    def sized(self, page_size: int, capacity_tokens: int | None, *, bound: int | None, anew: bool) -> None:
+        """The engine has told how large its cache is.
+
+        Args:
+            bound: of the index, as long as what is gone is not told for sure.
+            anew: it has started anew, and holds nothing.
+        """
+        with self._lock:
+            self._bound = bound
+            empty = anew and not self._ranks
+            if self._models and (anew or self._model is None or self._model.dimensions != (page_size, capacity_tokens)):
+                self._model = OwnModel(page_size, capacity_tokens)
+        if empty:  # where there are events, they tell of it
+            self._index.evict_all()
+        self._tell(())
 
     def _tell(self, shortened: Iterable[Shortened]) -> int:
+        """Tell the index. Without the lock."""
+        bound = None if self.state is CacheState.EXACT else self._bound
+        if bound != self._bounded:
+            self._bounded = bound
+            self._index.resize(bound)
         changes = list(shortened)
         for change in changes:
             self._index.shorten(change.request_id, change.blocks)
@@ -155,10 +213,7 @@ class CacheView:
     # -- requests
 
     def predict(self, watch: Watch) -> Prediction | None:
-        """Cached tokens of a prompt, as of when it went out, and of what the engine had published by then.
-
-        ``None`` as long as nothing is known. O(tokens).
-        """
+        """Cached tokens of a prompt, by what was known when it went out; ``None`` if that was nothing. O(tokens)."""
         assert watch.prompt is not None
         with self._lock:
             by_events = self._predicted(watch, watch.prompt)
@@ -171,12 +226,40 @@ class CacheView:
         page_size = self._page_size()
         if page_size is None:
             return None
-        held = 0
-        known_by = self.marks if watch.known_by is None else watch.known_by
-        for rank, view in self._ranks.items():
-            since, until = watch.marks.get(rank, -1), known_by.get(rank, -1)
-            held = max(held, view.held_before_own(prompt.token_ids, watch.facts, since, until))
+        views = self._ranks.items()
+        held = max(view.match(prompt.token_ids, watch.facts, watch.marks.get(rank, -1)).tokens for rank, view in views)
         return Prediction(reported_tokens(held, prompt.tokens, page_size), "events", page_size)
+
+    def awaits(self, watch: Watch) -> PageTokens | None:
+        """See :class:`~prefixpilot.proxy.cache.holding.Looking`. Until it is settled, :meth:`came` tells of them."""
+        prompt, prediction = watch.prompt, watch.prediction
+        if prompt is None or watch.cached_tokens is None or watch.prompt_tokens not in (None, prompt.tokens):
+            return None
+        if prediction is None or prediction.basis != "events":
+            return None
+        with self._lock:
+            size = self._page_size() or prediction.page_size
+            end = prompt.tokens // size * size
+            tokens = tuple(prompt.token_ids[max(end - size, 0) : end])
+            self._awaited[tokens] += 1
+        watch.awaited = tokens
+        return tokens
+
+    def came(self) -> frozenset[PageTokens]:
+        """Awaited tokens that have been told since this was last asked. From any thread."""
+        with self._lock:
+            came, self._came = frozenset(self._came), set()
+            return came
+
+    def look(self, watch: Watch, *, last_time: bool = False) -> bool:
+        """Find what the engine held of an answered request's prompt; whether it can be settled. O(tokens).
+
+        Args:
+            last_time: it is not waited for any longer.
+        """
+        with self._lock:
+            watch.look = self._looks.find(watch, self._ranks, last_time=last_time)
+        return watch.look is not None
 
     def settle(self, watch: Watch) -> Finding:
         """The engine has answered: compare, correct the model, and attach its contexts to their pages. O(tokens)."""
@@ -185,6 +268,7 @@ class CacheView:
             watch.prompt = watch.prediction = None
         places = places_of(watch.plans, watch.prompt, watch.prompt_tokens)
         with self._lock:
+            self._await_no_more(watch)
             finding = self._found(watch, places, of_another)
             self._learn(watch, finding)
             shortened = self._attach_pending()
@@ -193,28 +277,35 @@ class CacheView:
         self._tell(shortened)
         return finding
 
+    def _await_no_more(self, watch: Watch) -> None:
+        if watch.awaited is not None:
+            self._awaited[watch.awaited] -= 1
+            if not self._awaited[watch.awaited]:
+                del self._awaited[watch.awaited]
+            watch.awaited = None
+
     def _found(self, watch: Watch, places: Sequence[Place], of_another: Evidence | None) -> Finding:
         prediction, reported = watch.prediction, watch.cached_tokens
         page_size = self._page_size() or DEFAULT_PAGE if prediction is None else prediction.page_size
         known = of_another or evidence(watch, places, self._ranks, page_size)
+        predicted = None if prediction is None else prediction.tokens if watch.look is None else watch.look.tokens
         return Finding(
             self.state.name,
-            None if prediction is None else prediction.tokens,
+            predicted,
             reported,
             None if prediction is None else prediction.basis,
-            None
-            if prediction is None or reported is None
-            else verdict_of(prediction.tokens, reported, prediction.page_size),
+            None if predicted is None or reported is None else verdict_of(predicted, reported, page_size),
             None if known is None else attribute(known),
             0 if known is None else max(known.predicted - known.reported, 0),
             of_another is not None,
+            prediction is not None and predicted != prediction.tokens,
         )
 
     def _learn(self, watch: Watch, finding: Finding) -> None:
         """Correct the model; and what the report says of the table, where only one rank can have been meant."""
         if watch.prompt is not None and self._model is not None:
             predicted = finding.predicted if finding.basis == "model" else None
-            self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted)
+            self._model.observe(watch.prompt, watch.facts, watch.cached_tokens, predicted, watch.completion_tokens)
         if finding.basis != "events" or finding.verdict is None or watch.prompt is None or len(self._ranks) != 1:
             return
         ((rank, view),) = self._ranks.items()
@@ -269,7 +360,10 @@ class CacheView:
         with self._lock:
             views = list(self._ranks.values())
             contexts = sum(len(view.contexts) for view in views if view.contexts is not None)
-            return Sizes(self._page_size(), sum(len(view.table) for view in views), contexts)
+            size, model = self._page_size(), self._model
+            capacity = None if model is None else model.capacity_tokens
+            size = model.dimensions[0] if size is None and model is not None else size
+            return Sizes(size, capacity, sum(len(view.table) for view in views), contexts)
 
     def _page_size(self) -> int | None:
         """As events tell; ranks of one engine have one size."""

@@ -23,6 +23,10 @@ Marks = Mapping[Rank, int]
 """Sequence of the last batch applied, by cache. Never changed in place."""
 
 
+PageTokens = tuple[int, ...]
+"""Token ids of the last full page of a prompt."""
+
+
 class Facts(NamedTuple):
     """What a body says beside its prompt that selects a cache.
 
@@ -48,7 +52,7 @@ def facts_of(body: bytes) -> Facts:
 
 
 class Prediction(NamedTuple):
-    """What was predicted of a request, as of the moment when it went out.
+    """What was predicted of a request, by what was known when it went out.
 
     Attributes:
         tokens: of its prompt that the engine has cached.
@@ -59,6 +63,22 @@ class Prediction(NamedTuple):
     tokens: int
     basis: str
     page_size: int
+
+
+class Look(NamedTuple):
+    """What an engine held of a prompt when it looked for it, by what it told until its answer was compared.
+
+    Attributes:
+        rank: whose cache it was; if nothing was told of it, the one that held most.
+        tokens: of the prompt.
+        told: the request's own events have come. If not, it is as of the end of its answer.
+        missing: they have not come, though there must be some.
+    """
+
+    rank: Rank
+    tokens: int
+    told: bool
+    missing: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -72,13 +92,17 @@ class Watch:
         plans: that were sent with it, and are learnt at its first content.
         treated: the body was changed.
         marks: what was known of each cache when it went out.
-        known_by: what was known a moment later, when what the engine had published by then had come; ``None`` before.
+        sent, ended: numbers that rise with each request sent and each answer ended; ``ended`` is -1 before.
+        alone: no other request was under way from its sending to the end of its answer.
+        marks_then: what was known of each cache when its answer ended.
         prompt: its tokens; ``None`` as long as they are not known.
         facts: of the body.
         prediction: ``None`` if there is none.
+        look: ``None`` as long as there is none, and without events.
+        awaited: whose events are waited for; ``None``: none.
         read: its body has been read, and its tokens are there or will not come.
         began: there was content in its answer; ``None`` before its end.
-        prompt_tokens, cached_tokens: as the engine reported them; ``None`` is unknown.
+        prompt_tokens, cached_tokens, completion_tokens: as the engine reported them; ``None`` is unknown.
     """
 
     request_id: RequestId
@@ -87,11 +111,17 @@ class Watch:
     plans: tuple[Plan, ...]
     treated: bool
     marks: Marks
-    known_by: Marks | None = None
+    sent: int = 0
+    ended: int = -1
+    alone: bool = False
+    marks_then: Marks = field(default_factory=dict)
     prompt: EnginePrompt | None = None
     facts: Facts = field(default=Facts())
     prediction: Prediction | None = None
+    look: Look | None = None
+    awaited: PageTokens | None = None
     read: bool = False
     began: bool | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    completion_tokens: int | None = None

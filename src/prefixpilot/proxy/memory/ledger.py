@@ -82,7 +82,9 @@ class Ledger:
 
     def adopt(self, key: LedgerKey, turns: Iterable[Turn]) -> None:
         """Take the turns that the journal keeps of a conversation, parents before their children; the client's request
-        for it counts as its last use. Turns that are here already stay, and what does not fit is left out."""
+        for it counts as its last use. Turns that are here already stay, what does not fit is left out, and what had
+        expired here before has gone."""
+        self._expire()
         conversation = self._conversations.get(key) or Conversation()
         before = conversation.size if key in self._conversations else 0
         here: dict[bytes, Turn] = {turn.identity: turn for turn in conversation}
@@ -105,6 +107,7 @@ class Ledger:
 
     def forget(self, key: LedgerKey) -> Erased:
         """Delete a conversation, in memory and in the journal. A turn of it that is under way is not recorded."""
+        self._expire()
         conversation = self._conversations.pop(key, None)
         if conversation is not None:
             self._size -= conversation.size
@@ -202,10 +205,12 @@ class Ledger:
                 from now on: the engine has had it there.
 
         Returns:
-            Whether it is recorded: not if there is no room, or its past was forgotten or deleted meanwhile.
+            Whether it is recorded: not if there is no room, when its past counts as used; or if that was forgotten or
+            deleted meanwhile.
         """
         recorded = self._recorded(key, turn)
         if recorded is None:
+            self._sent_again(key, turn.parent)
             return False
         conversation, parent = self._conversations[key], recorded.parent
         self._add_reply(conversation, recorded, answer)
@@ -269,6 +274,11 @@ class Ledger:
             assert spare is not None, "the branch alone fits"
             conversation.remove(spare)
         return True
+
+    def _sent_again(self, key: LedgerKey, turn: Turn | None) -> None:
+        """A turn stood in a prompt whose own turn has no room: it is in use all the same, on the disk too."""
+        if turn is not None and self.holds(key, turn):
+            self._sent_now(key, turn)
 
     def _sent_now(self, key: LedgerKey, turn: Turn) -> None:
         conversation = self._conversations[key]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import ContextBlock, Plan, PlannedBlock
+from prefixpilot.prompts.headings import headings_of
 from prefixpilot.proxy.memory import reply
 from prefixpilot.proxy.memory.history import Chain
 from prefixpilot.proxy.memory.reply import Likeness, Reply, Said
@@ -25,9 +25,6 @@ _RECORDED_LABEL_BYTES: Final = 112
 """An entry of a dict: its strings are those of the turns."""
 _BLOCK_BYTES: Final = 384
 _SPAN_BYTES: Final = 192
-_HEADING: Final = re.compile(r"\n\[([^\[\]\n]{1,80})\]")
-"""A label at the beginning of a line. With the line break in the pattern it is found in a tenth of the time."""
-_HEADING_CHARS: Final = 82
 
 BlockKey = bytes
 
@@ -185,16 +182,6 @@ class Turn:
         return Likeness.OTHER if found and not self.forgot_replies else Likeness.UNKNOWN
 
 
-def headings_of(text: str) -> tuple[str, ...]:
-    """What stands in brackets at the beginning of lines, one by one, with those that stand several times. O(bytes).
-
-    >>> headings_of("[Doc 1]\\nRome [2]\\n[3] Age")
-    ('Doc 1', '3')
-    """
-    first = _HEADING.match("\n" + text[:_HEADING_CHARS])
-    return (*(() if first is None else first.groups()), *_HEADING.findall(text))
-
-
 def without_texts(plan: Plan) -> Plan:
     """The plan without its texts; blocks are known by ``block_id``. Small, and still good to report and learn."""
     blocks = [
@@ -263,6 +250,11 @@ class Restoration:
     def texts(self) -> dict[int, str]:
         """What goes in front of each message, by its index; turns that got nothing are left out."""
         return {i: turn.text for i, turn in self.turns.items() if turn.text}
+
+    @property
+    def headings(self) -> Iterator[str]:
+        """Those of the texts of these turns."""
+        return (heading for turn in self.turns.values() for heading in turn.headings)
 
     @property
     def labels(self) -> dict[BlockKey, str]:

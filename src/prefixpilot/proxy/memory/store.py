@@ -53,9 +53,10 @@ class Save(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Forget a conversation."""
+    """Forget a conversation, and that it had to go if it had. ``kept``: turns of it are kept."""
 
     key: bytes
+    kept: bool = True
 
 
 class Store:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,16 +47,17 @@ class _Batch:
 
     changes: list[Save | Erase] = field(default_factory=list)
     done: Future[bool] = field(default_factory=Future)
-    turns: set[tuple[bytes, int]] = field(default_factory=set)
+    places: dict[tuple[bytes, int], int] = field(default_factory=dict)
 
     def add(self, change: Save | Erase) -> None:
-        """Behind all others. A turn is saved as it is when it is written: one that waits already need not again."""
+        """Behind all others. A turn is saved as it is when it is written, so one that waits already waits once."""
         if isinstance(change, Erase):
-            self.turns.clear()
-        elif (change.key, id(change.turn)) in self.turns:
-            return
+            self.places.clear()
         else:
-            self.turns.add((change.key, id(change.turn)))
+            place = self.places.setdefault((change.key, id(change.turn)), len(self.changes))
+            if place < len(self.changes):
+                self.changes[place] = change
+                return
         self.changes.append(change)
 
 
@@ -135,30 +136,30 @@ class StoreWriter:
         digest = key.digest
         with self._something:
             known = digest in self._keys
-            self._gone.discard(digest)
-            if not known:
+            if not known and digest not in self._gone:
                 return Erased(False, _resolved(True))
-            if not self._put(Erase(digest)):
-                return Erased(True, _resolved(False))
+            if not self._put(Erase(digest, known)):
+                return Erased(known, _resolved(False))
             self._keys.discard(digest)
-            return Erased(True, self._last)
+            self._gone.discard(digest)
+            return Erased(known, self._last)
 
     def erase_all(self) -> Erased:
         """See :class:`~prefixpilot.proxy.memory.journal.Journal`. One commit, however many there are."""
         with self._something:
-            known = sorted(self._keys)
-            self._gone.clear()
-            if not known:
+            known = bool(self._keys)
+            if not known and not self._gone:
                 return Erased(False, _resolved(True))
             if self._closing:
-                return Erased(True, _resolved(False))
+                return Erased(known, _resolved(False))
             batch = _Batch()
-            batch.changes.extend(Erase(digest) for digest in known)
+            batch.changes.extend(Erase(digest, digest in self._keys) for digest in sorted(self._keys | self._gone))
             self._waiting.append(batch)
             self._last = batch.done
             self._keys.clear()
+            self._gone.clear()
             self._something.notify()
-            return Erased(True, batch.done)
+            return Erased(known, batch.done)
 
     def holds(self, key: LedgerKey) -> bool:
         """Whether turns of this conversation are kept, or under way to it."""
@@ -260,7 +261,7 @@ class StoreWriter:
             finally:
                 if not written:
                     self._fail(len(batch.changes))
-                    self._keys.update(change.key for change in batch.changes if isinstance(change, Erase))
+                    self._not_erased(change for change in batch.changes if isinstance(change, Erase))
                 batch.done.set_result(written)
 
     def _write(self, batch: _Batch) -> bool:
@@ -326,24 +327,35 @@ class StoreWriter:
     def _begin_anew(self, batch: _Batch) -> None:
         """What was kept is what the files hold now. What waits is written with all that stands before it."""
         with self._something:
-            batches = (batch, *self._waiting)
-            waiting = {change.key for each in batches for change in each.changes if isinstance(change, Save)}
-            lost = self._keys - (kept := self._store.keys() | waiting)
+            waits = _by_key([batch, *self._waiting])
+            kept = {key for key in self._store.keys() | set(waits) if waits.get(key, True)}
+            lost = {key for key in self._keys - kept if key not in waits}
+            self._gone = (self._gone | self._store.gone() | lost) - set(waits)
             self._keys = kept
-            self._gone |= self._store.gone() | lost
         self._on_lost(len(lost))
 
     def _forget(self, keys: list[bytes]) -> None:
         with self._something:
-            waiting = {change.key for batch in self._waiting for change in batch.changes if isinstance(change, Save)}
-            lost = [key for key in keys if key not in waiting]
+            waits = _by_key(self._waiting)
+            lost = [key for key in keys if key not in waits]
+            self._gone.update(lost)  # first: at no moment it is neither kept nor gone
             self._keys.difference_update(lost)
-            self._gone.update(lost)
         self._on_lost(len(lost))
+
+    def _not_erased(self, changes: Iterable[Erase]) -> None:
+        """They are on the disk as they were."""
+        with self._something:
+            for change in changes:
+                (self._keys if change.kept else self._gone).add(change.key)
 
     def _fail(self, count: int) -> None:
         self._on_unsaved(count)
         self._healthy = False
+
+
+def _by_key(batches: Iterable[_Batch]) -> dict[bytes, bool]:
+    """The conversations that wait: whether each will be kept once all is written."""
+    return {change.key: isinstance(change, Save) for batch in batches for change in batch.changes}
 
 
 async def _within(done: Future[bool], bound_s: float) -> bool:

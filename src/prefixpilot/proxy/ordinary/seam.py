@@ -89,7 +89,7 @@ class OrdinaryTreat:
             raise RefusedError.of(error) from error
         prefaced = Prefaced(Steadied(prompt))
         if self._preface is not None:
-            prefaced = self._preface.treat(prompt, options, Times(ordinary.ledger, who(options)))
+            prefaced = self._preface.treat(prompt, options, self.times(options))
         steadied = prefaced.steadied
         recognises = bool(self._recognition.recognisers) and options.recognise != ()
         if recognises:
@@ -109,6 +109,11 @@ class OrdinaryTreat:
         learns = recognises or steadied.learn is not None
         header = None if report is None else report.header()
         return Treatment(edits, learn if learns else None, header, report, told, decision.plans)
+
+    def times(self, options: Options) -> Times | None:
+        """The exact times that were told to a sender; ``None`` in a mode that changes nothing."""
+        ordinary = self._ordinaries.get(options.mode)
+        return None if ordinary is None else Times(ordinary.ledger, who(options))
 
     def _notes(self, prompt: Prompt, options: Options, decision: Decision) -> tuple[Note, ...]:
         """All that is told of the prompt, in the order of its strings."""

@@ -18,8 +18,8 @@ try:
 except ImportError:
     raise MissingExtraError("aiohttp", 'pip install "prefixpilot[proxy]"') from None
 
-_FRAMING: Final = (b"connection", b"content-length", b"transfer-encoding")
-"""Headers that aiohttp decides upon, unless the client sent them."""
+FRAMING: Final = (b"connection", b"content-length", b"transfer-encoding")
+"""Headers that aiohttp decides upon, unless the client sent them. It need not know the others: the head is ours."""
 
 
 class LostError(Exception):
@@ -168,7 +168,7 @@ class EngineRequest(aiohttp.ClientRequest):
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def _framing(self) -> Iterable[bytes]:
-        return (name for name in _FRAMING if name.decode() in self.headers)
+        return (name for name in FRAMING if name.decode() in self.headers)
 
     @property
     def stale(self) -> bool:

@@ -59,7 +59,9 @@ _UNSENDABLE: Final = re.compile(rb"[\x00\n\v\f\r]")
 
 def unsendable(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The first header that HTTP cannot carry, if there is one."""
-    return next((key.decode("latin-1") for key, value in headers if _UNSENDABLE.search(value)), None)
+    return next(
+        (key.decode("latin-1") for key, value in headers if _UNSENDABLE.search(value) or _UNSENDABLE.search(key)), None
+    )
 
 
 def framed_once(headers: RawHeaders) -> RawHeaders:

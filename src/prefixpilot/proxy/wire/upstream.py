@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from prefixpilot.errors import EngineError, MissingExtraError
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.wire.engine import EngineConnector, EngineRequest, LostError, verbatim
+from prefixpilot.proxy.wire.engine import FRAMING, EngineConnector, EngineRequest, LostError, verbatim
 from prefixpilot.proxy.wire.headers import NOT_SENT_ON, RawHeaders, end_to_end, unsendable, without
 
 try:
@@ -121,6 +121,8 @@ class Upstream:
         if not target.startswith(b"/"):
             raise EngineUnreachableError("a request target has to begin with /")
         head = method.encode("ascii"), self._prefix + target, without(end_to_end(headers), NOT_SENT_ON)
+        if (name := unsendable(head[2])) is not None:
+            raise EngineUnreachableError(f"the header {name!r} holds a control character")
         again = isinstance(body, bytes | None) and (repeatable or method in IDEMPOTENT)
         try:
             response = await self._send(head, body, again=again)
@@ -150,7 +152,8 @@ class Upstream:
         self, session: aiohttp.ClientSession, head: Head, body: bytes | AsyncIterable[bytes] | None
     ) -> EngineResponse:
         method, _, headers = head
-        fields = CIMultiDict((key.decode("latin-1"), value.decode("latin-1")) for key, value in headers)
+        framing = [(key, value) for key, value in headers if key.lower() in FRAMING]
+        fields = CIMultiDict([(key.decode("latin-1"), value.decode("latin-1")) for key, value in framing])
         if isinstance(body, bytes) and len(body) > PIECE_BYTES:
             fields.setdefault("Content-Length", str(len(body)))
             body = _pieces(body)
