@@ -31,7 +31,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"prefixpilot {__version__} ({'compiled' if COMPILED else 'pure Python'})\n"
 
 
-@pytest.mark.parametrize("command", ["plan", "replay", "serve", "demo"])
+@pytest.mark.parametrize("command", ["plan", "run", "replay", "serve", "demo"])
 def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])

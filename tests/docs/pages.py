@@ -42,7 +42,12 @@ class Fence(NamedTuple):
 
 def pages() -> list[Path]:
     """The pages for users: all of ``docs/`` but the decisions, the log and the structure."""
-    return sorted([*DOCS.glob("guides/*.md"), *(DOCS / f"{name}.md" for name in PAGES)])
+    return sorted([*DOCS.glob("guides/*.md"), *cookbook(), *(DOCS / f"{name}.md" for name in PAGES)])
+
+
+def cookbook() -> list[Path]:
+    """The pages whose samples are the programs of ``examples/``."""
+    return sorted(DOCS.glob("cookbook/*.md"))
 
 
 PAGES = ("index", "what-changes", "configuration", "operations")
@@ -84,6 +89,16 @@ def between(page: str, name: str, text: str) -> str:
     return head + opening + text + closing + tail
 
 
+def with_examples(page: str) -> str:
+    """The page with the programs that its samples name in their titles."""
+
+    def program(fence: Fence) -> str | None:
+        named = fence.title.startswith("examples/")
+        return (ROOT / fence.title).read_text(encoding="utf-8") if named else None
+
+    return rewritten(page, program)
+
+
 def write_all() -> None:
     """Write the generated parts of the pages anew."""
     from tests.docs import changes, reference
@@ -91,6 +106,8 @@ def write_all() -> None:
     for name, write in (("what-changes", changes.written), ("configuration", reference.written)):
         path = DOCS / f"{name}.md"
         path.write_text(write(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in cookbook():
+        path.write_text(with_examples(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ start here:
   prefixpilot top http://127.0.0.1:8765                    how that proxy does, live
   prefixpilot analyze requests.jsonl --html report.html    what your own log of requests would gain
   prefixpilot plan batch.jsonl -o planned.jsonl            a Batch file in the order that hits most
+  prefixpilot run batch.jsonl --engine URL -o out.jsonl    run it in that order on your engine
   prefixpilot bench generated --engine URL --out results   arms side by side on an engine
   prefixpilot replay trace.jsonl --cache-tokens 350000     what a cache of that size would hit
 
@@ -68,7 +69,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Commands import what they need when they run."""
-    from prefixpilot.cli import analyze, bench, demo, doctor, plan, replay, serve, top, trace
+    from prefixpilot.cli import analyze, bench, demo, doctor, plan, replay, run, serve, top, trace
 
     parser = _Parser(
         prog="prefixpilot",
@@ -81,6 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     modules = {
         "analyze": analyze,
         "plan": plan,
+        "run": run,
         "replay": replay,
         "serve": serve,
         "top": top,

@@ -1,0 +1,148 @@
+"""Calls to an engine through the user's own ``openai`` client. The only file of this room that imports ``openai``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from prefixpilot.errors import EngineError, InvalidRequestError, MissingExtraError
+from prefixpilot.rag.answers import Usage, usage_of
+from prefixpilot.rag.tool_results import ToolCall
+
+try:
+    import openai
+except ImportError:
+    raise MissingExtraError("openai", 'pip install "prefixpilot[openai]"') from None
+
+Client: TypeAlias = openai.OpenAI
+AsyncClient: TypeAlias = openai.AsyncOpenAI
+
+CALL_ERRORS: Final = (openai.OpenAIError, EngineError)
+"""What a call raises when the engine, or the way to it, failed."""
+
+_MAX_ID: Final = 200
+_OURS: Final = ("messages", "stream")
+_BESIDE: Final = ("extra_headers", "extra_query", "timeout")
+
+
+class Reply(NamedTuple):
+    """What the engine answered.
+
+    Attributes:
+        message: as it is sent again in later turns: role, content, and tool calls if there are any.
+        calls: the tool calls, read.
+        response: the whole completion, as data; empty for a stream.
+    """
+
+    message: Mapping[str, Any]
+    usage: Usage
+    calls: tuple[ToolCall, ...] = ()
+    response: Mapping[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The content; empty if there is none."""
+        return self.message["content"] or ""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ``InvalidRequestError`` for options that are not the caller's to set."""
+    for name in _OURS:
+        if name in options:
+            raise InvalidRequestError(name, "is set by the session itself", "leave it out; to stream, call stream()")
+
+
+def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of the body that is sent: options of the client are not, and ``extra_body`` is part of it."""
+    fields = {name: value for name, value in options.items() if name not in (*_BESIDE, "extra_body")}
+    extra = options.get("extra_body")
+    return {**fields, **extra} if isinstance(extra, Mapping) else fields
+
+
+def call_of(options: Mapping[str, Any], messages: Any, request_id: str) -> dict[str, Any]:
+    """Arguments of ``chat.completions.create``. The request's id goes along, unless the caller has set one or no header
+    can carry it."""
+    call = {**options, "messages": list(messages)}
+    if request_id.isascii() and request_id.isprintable() and len(request_id) <= _MAX_ID:
+        call["extra_headers"] = {"X-Request-Id": request_id, **(options.get("extra_headers") or {})}
+    return call
+
+
+def complete(client: Client, call: Mapping[str, Any]) -> Reply:
+    """One call. Raises ``openai.OpenAIError`` as the client does, and ``EngineError`` for an answer without content."""
+    return reply_of(client.chat.completions.create(**call).to_dict())
+
+
+async def acomplete(client: AsyncClient, call: Mapping[str, Any]) -> Reply:
+    """As :func:`complete`."""
+    return reply_of((await client.chat.completions.create(**call)).to_dict())
+
+
+def reply_of(response: Mapping[str, Any]) -> Reply:
+    """A completion, read. Raises ``EngineError`` if it holds no message."""
+    choices = response.get("choices")
+    message = choices[0].get("message") if isinstance(choices, list) and choices else None
+    if not isinstance(message, Mapping):
+        raise EngineError("the engine's answer holds no message")
+    kept: dict[str, Any] = {"role": "assistant", "content": message.get("content")}
+    if message.get("tool_calls"):
+        kept["tool_calls"] = message["tool_calls"]
+    return Reply(kept, usage_of(response.get("usage")), tuple(map(_call, kept.get("tool_calls", ()))), response)
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function") or {}
+    return ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments") or ""))
+
+
+@dataclass(slots=True)
+class Heard:
+    """What has come of a stream."""
+
+    pieces: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    ended: bool = False
+
+    def hear(self, chunk: Any) -> str:
+        """Take one chunk in; returns its text."""
+        if chunk.usage is not None:
+            self.usage = usage_of(chunk.usage.to_dict())
+        if not chunk.choices:
+            return ""
+        choice = chunk.choices[0]
+        if choice.delta is not None and choice.delta.tool_calls:
+            raise EngineError("the model called a tool in a stream; use ask(..., functions=...)")
+        self.ended = self.ended or choice.finish_reason is not None
+        text = (choice.delta.content if choice.delta is not None else None) or ""
+        if text:
+            self.pieces.append(text)
+        return text
+
+    def reply(self) -> Reply:
+        """The whole of it. Raises ``EngineError`` if the stream broke off."""
+        if not self.ended:
+            raise EngineError("the stream ended before the answer did")
+        return Reply({"role": "assistant", "content": "".join(self.pieces)}, self.usage)
+
+
+def _streaming(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {"stream_options": {"include_usage": True}, **call, "stream": True}
+
+
+def stream(client: Client, call: Mapping[str, Any], heard: Heard) -> Generator[str, None, None]:
+    """The pieces of an answer, as they come. The connection is closed at the end, or when the iterator is."""
+    with client.chat.completions.create(**_streaming(call)) as chunks:
+        for chunk in chunks:
+            text = heard.hear(chunk)
+            if text:
+                yield text
+
+
+async def astream(client: AsyncClient, call: Mapping[str, Any], heard: Heard) -> AsyncGenerator[str, None]:
+    """As :func:`stream`."""
+    async with await client.chat.completions.create(**_streaming(call)) as chunks:
+        async for chunk in chunks:
+            text = heard.hear(chunk)
+            if text:
+                yield text
