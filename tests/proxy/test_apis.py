@@ -255,7 +255,7 @@ def test_content_begins_when_the_model_has_begun(api: str) -> None:
     told.feed(stream(rest))
     told.finish()
     assert told.reply.compare(Said("Hello")) is Likeness.EQUAL
-    assert told.usage == Usage(9, 4, 2 if api == "messages" else None)
+    assert told.usage == Usage(9, 4, written_tokens=2 if api == "messages" else None)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_content_begins_when_the_model_has_begun(api: str) -> None:
         ("messages", {"input_tokens": 3}, Usage(3, None)),
         ("messages", {"input_tokens": 3, "cache_read_input_tokens": None}, Usage(3, None)),
         ("messages", {"input_tokens": 3, "cache_read_input_tokens": 0}, Usage(3, 0)),
-        ("messages", {"input_tokens": 3, "cache_creation_input_tokens": 2}, Usage(5, None, 2)),
+        ("messages", {"input_tokens": 3, "cache_creation_input_tokens": 2}, Usage(5, None, written_tokens=2)),
         ("messages", {"output_tokens": 3}, None),
         ("messages", {"input_tokens": 0, "output_tokens": 3}, None),
         ("responses", None, None),

@@ -187,7 +187,7 @@ def _anthropic_usage(value: Any) -> Usage | None:
         return None
     parts = [_count(value.get(f"{name}input_tokens")) for name in ("", "cache_read_", "cache_creation_")]
     total = sum(part or 0 for part in parts)
-    return Usage(total, parts[1], _count(value.get("output_tokens")), parts[2]) if total else None
+    return Usage(total, parts[1], written_tokens=parts[2]) if total else None
 
 
 def _count(value: Any) -> int | None:
