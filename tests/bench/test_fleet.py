@@ -102,6 +102,11 @@ def test_the_command_compares_policies(trace: Path, capsys: pytest.CaptureFixtur
     assert 0 < found["hit_rate"] < 1
 
 
+def test_flags_of_a_fleet_need_one(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(trace), "--cache-tokens", "5000", "--prefill-rate", "5"]) == 2
+    assert "--prefill-rate: goes with --replicas only; add --replicas N" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

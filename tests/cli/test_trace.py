@@ -59,7 +59,7 @@ def test_a_folder_holds_the_texts(log: Path) -> None:
 def test_to_stdout_the_summary_goes_to_stderr(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", str(log), "-o", "-"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out.splitlines()[0])["trace"] == "log.jsonl"
+    assert json.loads(captured.out.splitlines()[0])["trace"] == "log"
     assert "documents" in captured.err
 
 

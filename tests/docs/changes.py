@@ -12,6 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +50,10 @@ class Product:
             path.write_text(toml, encoding="utf-8")
             flags = {} if re.search("^engine = ", toml, re.MULTILINE) else {"--engine": ENGINE}
             settings = load(ServeSettings, Sources(flags, {}, path)).settings
-        self._pipeline = ProxyApp(settings.proxy(settings.engine)).pipeline
+            proxy = settings.proxy(settings.engine)
+            if proxy.store.state_dir is not None:  # a sample's directory is not this machine's
+                proxy = replace(proxy, store=replace(proxy.store, state_dir=folder))
+            self._pipeline = ProxyApp(proxy).pipeline
 
     def sent(self, client: Fence) -> str:
         """What the engine gets in the place of a sample, written as the sample is."""

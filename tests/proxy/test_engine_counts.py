@@ -44,4 +44,6 @@ def test_deepseek() -> None:
 
 def test_anthropic_counts_what_was_read_and_written_apart() -> None:
     usage = {"input_tokens": 10, "cache_read_input_tokens": 70, "cache_creation_input_tokens": 20}
-    assert streamed({"type": "message_start", "message": {"usage": usage}}, api="messages") == Usage(100, 70, written_tokens=20)
+    assert streamed({"type": "message_start", "message": {"usage": usage}}, api="messages") == Usage(
+        100, 70, written_tokens=20
+    )

@@ -14,6 +14,7 @@ from prefixpilot import Constraints, ContextBlock
 from prefixpilot.errors import EngineError, InvalidRequestError
 from prefixpilot.proxy import ProxySettings, serve_in_thread
 from prefixpilot.rag import RagSession
+from prefixpilot.rag.client import reply_of
 from prefixpilot.testing import BreakOff, Respond, SimulatedCall, SimulatedEngine, SimulatedReply
 
 TEXTS = [document(i) for i in range(8)]
@@ -272,3 +273,18 @@ def test_calls_without_functions_and_without_end(engine: SimulatedEngine, client
     with pytest.raises(EngineError, match="in a stream"):
         "".join(rag.stream("Q?", []))
     assert rag.messages == ()
+
+
+@pytest.mark.parametrize("content", [None, [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]])
+def test_an_answer_is_a_string_whatever_the_gateway_makes_of_it(content: object) -> None:
+    """A refusal has no content, and some gateways send parts: what is sent again is a string."""
+    said = reply_of({"choices": [{"message": {"role": "assistant", "content": content}}]})
+    assert said.message["content"] == ("" if content is None else "Hello")
+
+
+def test_an_answer_that_is_no_json_is_the_engines_error(client: openai.OpenAI, engine: SimulatedEngine) -> None:
+    engine.fault = Respond(200, b"<html>busy</html>", "text/html")
+    asking = session(client)
+    with pytest.raises(EngineError, match=r"the answer is no JSON .*is the base URL"):
+        asking.ask("Why?", [document(1)])
+    assert asking.messages == ()

@@ -84,7 +84,8 @@ class _Planner:
 def _reply(answer: Any) -> str | None:
     """The text of an answer that is complete."""
     if isinstance(answer, ChatCompletion):
-        return answer.choices[0].message.content or "" if answer.choices else None
+        content: Any = answer.choices[0].message.content if answer.choices else None
+        return content if isinstance(content, str) else "" if content is None and answer.choices else None
     return answer.output_text if isinstance(answer, Response) else None
 
 

@@ -40,7 +40,7 @@ class Service:
 
     def __post_init__(self) -> None:
         for name in ("prefill_rate", "decode_rate"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0")
         if self.rate is not None and not self.rate > 0:
             raise ConfigError("rate", f"is {self.rate!r}", "use a number above 0, or leave it out")

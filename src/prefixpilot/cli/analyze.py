@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--price", metavar="P", type=float, help="of a million uncached input tokens: adds the cost")
     parser.add_argument("--no-schedule", action="store_true", help="do not look at all requests as one batch")
-    parser.add_argument("--no-text", action="store_true", help="no words of the log in the report")
+    parser.add_argument("--no-text", action="store_true", help="no words of the log in the report, nor its name")
     parser.add_argument(
         "--processes", metavar="N", type=positive_int, help="that work side by side (default: one a core)"
     )
@@ -86,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     options = AnalysisOptions(args.cache_tokens, schedule=not args.no_schedule, processes=args.processes)
     with _share() as tell:
         analysis = analyze(args.log, options, tell)
+    if args.no_text:
+        analysis = replace(analysis, log="log")
     if args.html is not None:
         _write(Path(args.html), render_page(analysis, page))
     if args.json:
@@ -105,6 +108,8 @@ def _share() -> Iterator[Callable[[float], object]]:
 
 def _summary(analysis: Analysis) -> str:
     rows = [("requests", f"{analysis.requests:,} in {analysis.conversations:,} conversations")]
+    if analysis.refused:
+        rows.append(("refused", f"{analysis.refused:,} with context_blocks that cannot be used"))
     if analysis.bad_lines:
         first = analysis.bad_examples[0]
         rows.append(("no request", f"{analysis.bad_lines:,} lines; line {first.number} {first.reason}"))

@@ -17,7 +17,7 @@ from prefixpilot.cli.options import (
     positive_int,
 )
 from prefixpilot.cli.outputs import bound_row, check_distinct, open_outputs, print_summary, summary_stream, table
-from prefixpilot.cli.replay_fleet import replay_fleet
+from prefixpilot.cli.replay_fleet import refuse_fleet_flags, replay_fleet
 from prefixpilot.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,19 +114,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--routing",
         metavar="P",
-        default="context-aware",
-        help="with --replicas: context-aware, round-robin, least-loaded, consistent-hash, prefix-hash or all "
-        "(default %(default)s)",
+        help="with --replicas: context-aware (default), round-robin, least-loaded, consistent-hash, prefix-hash or all",
     )
-    for name, default, of in (
-        ("rate", None, "requests that arrive a second, at random times (default: all are there at the beginning)"),
-        ("prefill-rate", 10_000.0, "prompt tokens that a replica computes a second (default %(default)s)"),
-        ("decode-rate", 50.0, "tokens of an answer a second (default %(default)s)"),
+    for name, of in (
+        ("rate", "requests that arrive a second, at random times (default: all are there at the beginning)"),
+        ("prefill-rate", "prompt tokens that a replica computes a second (default 10,000)"),
+        ("decode-rate", "tokens of an answer a second (default 50)"),
     ):
-        parser.add_argument(f"--{name}", type=float, default=default, metavar="R", help=f"with --replicas: {of}")
-    parser.add_argument(
-        "--answer-tokens", type=nonnegative_int, default=100, metavar="N", help="with --replicas (default %(default)s)"
-    )
+        parser.add_argument(f"--{name}", type=float, metavar="R", help=f"with --replicas: {of}")
+    parser.add_argument("--answer-tokens", type=nonnegative_int, metavar="N", help="with --replicas (default 100)")
     parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
@@ -141,6 +137,7 @@ def run(args: argparse.Namespace) -> int:
     cache, rendering = _cache(args), _rendering(args)
     if args.replicas is not None:
         return replay_fleet(args, rendering)
+    refuse_fleet_flags(args)
     check_distinct(args.trace, emit=args.emit)
     workload = read_workload(args.trace)
     with open_outputs(*([] if args.emit is None else [args.emit])) as emit:

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from prefixpilot.prefix_cache import PrefixCache
 
 ALL: Final = "all"
+DEFAULT: Final = "context-aware"
+_FLAGS: Final = ("routing", "rate", "prefill_rate", "decode_rate", "answer_tokens")
+
+
+def refuse_fleet_flags(args: argparse.Namespace) -> None:
+    """Without --replicas they would be ignored.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    given = next((name for name in _FLAGS if getattr(args, name) is not None), None)
+    if given is not None:
+        raise ConfigError(f"--{given.replace('_', '-')}", "goes with --replicas only", "add --replicas N")
 
 
 def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
@@ -29,10 +42,11 @@ def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
 
     if args.emit is not None:
         raise ConfigError("--emit", "goes without --replicas", "leave one of them out")
-    names = POLICIES if args.routing == ALL else (args.routing,)
+    names = POLICIES if args.routing == ALL else (args.routing or DEFAULT,)
     page = args.page_size or 1
     routers = [router_of(name, args.cache_tokens, page) for name in names]
-    service = Service(args.prefill_rate, args.decode_rate, args.answer_tokens, args.rate)
+    speeds = {name: getattr(args, name) for name in _FLAGS[1:] if getattr(args, name) is not None}
+    service = Service(**speeds)
     workload = read_workload(args.trace)
     whole = None if args.cache_tokens is None else args.cache_tokens * args.replicas
     reports: dict[str, FleetReport] = {}

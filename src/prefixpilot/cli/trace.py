@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if not trace.requests:
             raise TraceError(args.log, "holds no request with documents", "see what `prefixpilot analyze` finds in it")
         if args.output is not None:
-            for line in trace.lines(Path(args.log).name):
+            for line in trace.lines("log"):
                 files[args.output].write_line(line)
         for line in trace.requests if requests is not None else ():
             files[requests].write_line(line)

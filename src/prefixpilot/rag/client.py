@@ -71,12 +71,27 @@ def call_of(options: Mapping[str, Any], messages: Any, request_id: str) -> dict[
 
 def complete(client: Client, call: Mapping[str, Any]) -> Reply:
     """One call. Raises ``openai.OpenAIError`` as the client does, and ``EngineError`` for an answer without content."""
-    return reply_of(client.chat.completions.create(**call).to_dict())
+    return reply_of(_read(client.chat.completions.create(**call)))
 
 
 async def acomplete(client: AsyncClient, call: Mapping[str, Any]) -> Reply:
     """As :func:`complete`."""
-    return reply_of((await client.chat.completions.create(**call)).to_dict())
+    return reply_of(_read(await client.chat.completions.create(**call)))
+
+
+def _read(answer: Any) -> Mapping[str, Any]:
+    """An answer as JSON. The client gives back the text of one that is none: a gateway's page, a URL without /v1."""
+    if not hasattr(answer, "to_dict"):
+        raise EngineError(f"the answer is no JSON ({str(answer)[:80]!r}): is the base URL the engine's, with /v1?")
+    read: Mapping[str, Any] = answer.to_dict()
+    return read
+
+
+def _text(content: Any) -> str | None:
+    """Content as a string: some gateways send parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else None
 
 
 def reply_of(response: Mapping[str, Any]) -> Reply:
@@ -85,9 +100,11 @@ def reply_of(response: Mapping[str, Any]) -> Reply:
     message = choices[0].get("message") if isinstance(choices, list) and choices else None
     if not isinstance(message, Mapping):
         raise EngineError("the engine's answer holds no message")
-    kept: dict[str, Any] = {"role": "assistant", "content": message.get("content")}
+    kept: dict[str, Any] = {"role": "assistant", "content": _text(message.get("content"))}
     if message.get("tool_calls"):
         kept["tool_calls"] = message["tool_calls"]
+    elif kept["content"] is None:
+        kept["content"] = ""  # a refusal, or cut off at once: null is no content that can be sent again
     return Reply(kept, usage_of(response.get("usage")), tuple(map(_call, kept.get("tool_calls", ()))), response)
 
 

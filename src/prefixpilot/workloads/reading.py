@@ -37,5 +37,7 @@ def read_workload(path: str | PathLike[str]) -> Workload:
         )
         raise TraceError(f"{first.where}: tokens", "the lengths of the blocks are missing", remedy)
     raise TraceError(
-        first.where, "is neither the head of a trace nor a Batch line", 'start with "tokens" or "custom_id"'
+        first.where,
+        "is neither the head of a trace nor a Batch line",
+        'start with "tokens" or "custom_id"; of a log of requests `prefixpilot trace` makes a trace',
     )

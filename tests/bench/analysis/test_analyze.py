@@ -208,5 +208,5 @@ def test_images_and_tool_calls_are_part_of_a_prompt(write_log: Write) -> None:
 
     same = analyze(write_log([looks("a", "{}"), looks("a", "{}")]), ONE)
     other = analyze(write_log([looks("a", "{}"), looks("b", "{}")]), ONE)
-    assert same.arms[0].cached_tokens * 2 == same.arms[0].prompt_tokens
-    assert other.arms[0].cached_tokens < 300
+    assert same.arms[0].cached_tokens > 250
+    assert other.arms[0].cached_tokens == 0

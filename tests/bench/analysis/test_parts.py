@@ -64,6 +64,33 @@ def test_only_recent_fronts_are_compared() -> None:
     assert (found.cause, found.requests) == ("ids", RECENT + 3)
 
 
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("Today is 2026-11-30 10:{:02d}:00. You are helpful. " + "Keep to the long rules. " * 20, "clock"),
+        ("The user is called User{:02d}. You are helpful. " + "Keep to the long rules. " * 20, "text"),
+    ],
+)
+def test_a_change_in_a_text_of_one_line_is_found(words: str, cause: str) -> None:
+    fronts = Fronts()
+    for line in range(12):
+        fronts.add(line, prompt("q", system=words.format(line)))
+    (found,) = fronts.ranked()
+    assert (found.cause, found.requests) == (cause, 11)
+    assert found.lost_tokens > 11 * 100
+
+
+def test_less_than_a_page_is_no_hit() -> None:
+    arm = Arm("arrival", None)
+    for _ in range(3):
+        arm.take(prompt("hi"))
+    assert arm.result().cached_tokens == 0
+    for _ in range(3):
+        arm.take(prompt("word " * 300))
+    assert arm.result().cached_tokens % (PAGE_CHARS // 4) == 0
+    assert 2 * 330 < arm.result().cached_tokens < 2 * 390
+
+
 def test_segments_are_equal_exactly_as_far_as_the_text_is() -> None:
     text = "word " * 200
     one, other = segments(prompt(text)), segments(prompt(text[:700] + "X" + text[701:]))

@@ -8,7 +8,7 @@ from typing import Final
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.bench.analysis.report import ArmResult, Point, percentile
-from prefixpilot.bench.analysis.tokens import segments
+from prefixpilot.bench.analysis.tokens import PAGE_TOKENS, segments
 from prefixpilot.prefix_cache import RadixPrefixCache
 from prefixpilot.providers.limits import CacheLimits, builtin_limits, model_name
 
@@ -45,6 +45,8 @@ class Arm:
     def take(self, prompt: Prompt) -> None:
         """The engine gets this prompt next."""
         access = self._cache.access(segments(prompt))
+        reused = min(access.cached_tokens, access.total_tokens - 1) // PAGE_TOKENS * PAGE_TOKENS
+        access = access._replace(cached_tokens=reused)  # whole pages, and at least the last token is computed
         self._tokens += access.total_tokens
         self._cached += access.cached_tokens
         self._prefilled.append(access.prefilled_tokens)

@@ -19,7 +19,7 @@ RECENT: Final = 8
 """Fronts of one model that a new one is compared with."""
 _MODELS: Final = 256
 _LEAST_ALIKE: Final = 0.5
-"""A front with fewer of its lines in each other one is another application's."""
+"""A front of which each other one has less is another application's."""
 
 REMEDIES: Final[dict[str, str]] = {
     "clock": "--volatile-clock round (or move)",
@@ -78,14 +78,28 @@ class Finding:
 
 class _Front(NamedTuple):
     prompt: Prompt
+    text: str
     lines: frozenset[str]
+
+    def alike(self, other: _Front) -> float:
+        """Which share of this front the other has, too: of its lines, or of its text at both ends. O(length)."""
+        lines = len(self.lines & other.lines) / max(1, len(self.lines))
+        head = _common(self.text, other.text)
+        tail = _common(self.text[head:][::-1], other.text[head:][::-1])
+        return max(lines, (head + tail) / max(1, len(self.text)))
 
 
 @dataclass(slots=True)
 class Fronts:
-    """The fronts of a log, one after the other."""
+    """The fronts of a log, one after the other.
+
+    Attributes:
+        findings: changes, by cause.
+        unlike: fronts that were like none of the recent ones of their model.
+    """
 
     findings: dict[Cause, Finding] = field(default_factory=dict)
+    unlike: int = 0
     _recent: OrderedDict[str, deque[_Front]] = field(default_factory=OrderedDict)
 
     def add(self, line: int, prompt: Prompt) -> None:
@@ -94,10 +108,13 @@ class Fronts:
         recent = self._of_model(str(prompt.body.get("model")))
         if any(prompt == other.prompt for other in recent):
             return
-        front = _Front(prompt, _lines(prompt))
-        alike = max(recent, key=lambda other: len(other.lines & front.lines), default=None)
+        lines = _lines(prompt)
+        front = _Front(prompt, "\n".join(lines), frozenset(lines))
+        shares = [(front.alike(other), other) for other in recent]
         recent.append(front)
-        if alike is None or len(alike.lines & front.lines) < _LEAST_ALIKE * len(front.lines):
+        share, alike = max(shares, key=lambda each: each[0], default=(0.0, front))
+        if share < _LEAST_ALIKE:
+            self.unlike += bool(shares)
             return
         divergence = first_divergence(alike.prompt, prompt)
         if divergence is not None:
@@ -123,11 +140,23 @@ class Fronts:
         found.lost_tokens += _behind(front, divergence)
 
 
-def _lines(front: Prompt) -> frozenset[str]:
+def _lines(front: Prompt) -> list[str]:
     """What a front consists of, by which two of one application are alike."""
     tools = front.body.get("tools")
     named = [json.dumps(tool, sort_keys=True) for tool in tools] if isinstance(tools, list) else []
-    return frozenset([*named, *(line for segment in front.segments() for line in segment.text.splitlines())])
+    return [*named, *(line for segment in front.segments() for line in segment.text.splitlines())]
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the common beginning, by halving."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def front_of(prompt: Prompt) -> Prompt:

@@ -76,7 +76,7 @@ def _name(arm: ArmResult) -> str:
 
 def _read(analysis: Analysis) -> str:
     apis = ", ".join(f"{count:,} {escape(name)}" for name, count in analysis.apis)
-    models = ", ".join(escape(name) for name, _ in analysis.models)
+    models = ", ".join("no model named" if name == "None" else escape(name) for name, _ in analysis.models)
     text = f"{analysis.requests:,} requests ({apis}) to {models}, in {_count(analysis.conversations, 'conversation')}; "
     text += f"{analysis.bytes / 1e6:,.1f} MB."
     if analysis.bad_lines:
@@ -183,7 +183,10 @@ def _documents(analysis: Analysis) -> str:
 
 def _findings(findings: Sequence[Finding], options: PageOptions) -> str:
     if not findings:
-        return "<p>Nothing: tools and system text stay from request to request, or there are none.</p>"
+        return (
+            "<p>Nothing was found: tools and system text stay from request to request, are too different to be of one "
+            "application, or are not there.</p>"
+        )
     return "".join([_finding(finding, options) for finding in findings])
 
 
