@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.bench.analysis.tokens import text_tokens
-from prefixpilot.volatile.divergence import Cause, Divergence, excerpt, first_divergence
+from prefixpilot.volatile.divergence import Cause, Divergence, common_prefix, excerpt, first_divergence
 
 RECENT: Final = 8
 """Fronts of one model that a new one is compared with."""
@@ -84,8 +84,8 @@ class _Front(NamedTuple):
     def alike(self, other: _Front) -> float:
         """Which share of this front the other has, too: of its lines, or of its text at both ends. O(length)."""
         lines = len(self.lines & other.lines) / max(1, len(self.lines))
-        head = _common(self.text, other.text)
-        tail = _common(self.text[head:][::-1], other.text[head:][::-1])
+        head = common_prefix(self.text, other.text)
+        tail = common_prefix(self.text[head:][::-1], other.text[head:][::-1])
         return max(lines, (head + tail) / max(1, len(self.text)))
 
 
@@ -145,18 +145,6 @@ def _lines(front: Prompt) -> list[str]:
     tools = front.body.get("tools")
     named = [json.dumps(tool, sort_keys=True) for tool in tools] if isinstance(tools, list) else []
     return [*named, *(line for segment in front.segments() for line in segment.text.splitlines())]
-
-
-def _common(one: str, other: str) -> int:
-    """Length of the common beginning, by halving."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def front_of(prompt: Prompt) -> Prompt:
