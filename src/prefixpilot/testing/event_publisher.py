@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
@@ -64,6 +65,7 @@ class EventPublisher:
         self._rank = rank
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_steps)
         self._queue: queue.Queue[tuple[int, bytes, bool]] = queue.Queue()
+        self._due: tuple[int, bytes, bool] | None = None
         self._next = 0
         self._lock = threading.Lock()
         self._sent = threading.Condition()
@@ -140,7 +142,7 @@ class EventPublisher:
         with self._lock:
             self._next = 0
             self._buffer.clear()
-            self._queue = queue.Queue()
+            self._queue, self._due = queue.Queue(), None
         with self._sent:
             self._served = -1
         self.start()
@@ -173,13 +175,14 @@ class EventPublisher:
             context.term()
 
     def _send_next(self, pub: zmq.Socket[bytes]) -> None:
-        if self.held:
-            self._stopping.wait(POLL_MS / 1000)
+        """The next batch, if there is one; it stays due while publishing is held, also where that began meanwhile."""
+        if self._due is None:
+            with suppress(queue.Empty):
+                self._due = self._queue.get(timeout=POLL_MS / 1000)
+        if self._due is None or self.held:
+            self._stopping.wait(POLL_MS / 1000 if self.held else 0)
             return
-        try:
-            number, payload, dropped = self._queue.get(timeout=POLL_MS / 1000)
-        except queue.Empty:
-            return
+        (number, payload, dropped), self._due = self._due, None
         if not dropped:
             pub.send_multipart((self._topic.encode(), number.to_bytes(8, "big"), payload))
         self._buffer.append((number, payload))

@@ -208,6 +208,35 @@ def test_a_cleared_cache_leaves_no_context() -> None:
     assert sorted(desk.index.shortened) == [("a", 0), ("b", 0)]
 
 
+def test_a_context_waits_for_the_very_first_events() -> None:
+    desk = Desk()
+    plan, tokens = planned()
+    desk.answered(desk.sent(tokens, (plan,)), len(tokens), 0)
+    desk.batch(stored(tokens))
+    desk.answered(desk.sent(TOKENS), len(TOKENS), 0)
+    assert desk.view.sizes().contexts == 1
+    desk.batch(removed(tokens, 0))
+    assert desk.index.shortened == [("r1", 0)]
+
+
+def test_a_cleared_cache_leaves_no_context_that_was_answered_before_any_event() -> None:
+    desk = Desk()
+    plan, tokens = planned()
+    desk.answered(desk.sent(tokens, (plan,)), len(tokens), 0)
+    desk.batch(stored(tokens))
+    desk.batch(CacheCleared())
+    assert desk.index.shortened == [("r1", 0)]
+
+
+def test_without_events_nothing_is_kept_for_long() -> None:
+    desk = Desk()
+    for number in range(3 * PATIENCE):
+        plan, tokens = planned(name=f"r{number}")
+        desk.answered(desk.sent(tokens, (plan,)), len(tokens), 0)
+    assert len(desk.view._pending) <= PATIENCE + 1
+    assert desk.index.shortened == []
+
+
 def test_a_context_waits_for_its_own_events_but_not_for_ever() -> None:
     desk = Desk()
     desk.batch(stored(TOKENS))

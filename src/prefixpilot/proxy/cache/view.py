@@ -289,7 +289,7 @@ class CacheView:
             finding = self._found(watch, places, of_another)
             self._learn(watch, finding)
             shortened = self._attach_pending()
-            if places and self._ranks:
+            if places:  # also where nothing was told yet: what is told first may be this prompt
                 shortened += self._attach(_Pending(watch, places, PATIENCE))
         self._tell(shortened)
         return finding
