@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prefixpilot import ContextPilot
+from prefixpilot import ContextPilot, PilotConfig, Templates
 from prefixpilot.adapters import Conversations, Prepared
 from prefixpilot.apis import COMPLETIONS, MESSAGES, RESPONSES
 from prefixpilot.errors import ConfigError, InvalidRequestError
@@ -44,6 +44,20 @@ def test_a_turn_comes_back_as_it_was_sent() -> None:
     assert second.labels == ("Doc 2", "Doc 3") and second.restored == 1 and second.unmatched == 0
     third = send(kept, chat("Q1", "A1", "Q2", "A2", "Q3"))
     assert contents(third)[:3] == contents(second) and contents(third)[4] == "Q3"
+
+
+@pytest.mark.parametrize("label", ["[{name}]", "<{name}>", "## {name}"])
+def test_a_label_that_the_user_writes_as_a_heading_is_not_referred_to(label: str) -> None:
+    """Whatever the wording of labels is: a reference to it would name two places."""
+    kept = Conversations(ContextPilot(PilotConfig(templates=Templates(label=label))))
+    heading = label.format(name="Doc 2")
+    send(kept, chat("Q1", blocks=LONG[:2]))
+    second = send(kept, chat("Q1", "A1", f"{heading}\nis what I mean", blocks=[LONG[0], LONG[1]]))
+    newest = contents(second)[2]
+    assert f"Please refer to {label.format(name='Doc 1')} in the previous conversation." in newest
+    assert LONG[1] in newest, "its label stands twice, so its text stands here"
+    third = send(kept, chat(f"{label.format(name='Doc 1')}\nfirst", blocks=[LONG[3]]), "d")
+    assert third.labels == ("Doc 2",)
 
 
 def test_replies_may_be_trimmed() -> None:

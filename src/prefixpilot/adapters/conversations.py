@@ -22,7 +22,6 @@ from prefixpilot.core import Plan, Request, RequestId
 from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts import render_blocks
-from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.headings import counted_on, headings_in, new_headings, own_headings, told_apart
 from prefixpilot.prompts.request import BlocksRequest, parse_request
 
@@ -122,7 +121,7 @@ class Conversations:
             turn, plan = self._new_turn(asked, chains.get(newest, b""), restored)
         if turn.text and newest >= 0:
             texts[newest] = turn.text
-        labels = _labels(asked, {**restored.labels, **turn.labels})
+        labels = asked.labels_in({**restored.labels, **turn.labels})
         sent = asked.render_all(texts)
         return Prepared(sent, labels, plan, len(restored.turns), restored.unmatched, key, turn)
 
@@ -131,8 +130,9 @@ class Conversations:
         record = NEW_CONVERSATION if parent is None else parent.record
         if not asked.blocks:
             return Turn(link, parent, asked.given, "", {}, record), None
-        record = counted_on(record, len(asked.blocks), own_headings(asked))
-        headings = chain_of(headings_in(restored.texts.values()), new_headings(asked))
+        templates = self.pilot.config.templates
+        record = counted_on(record, len(asked.blocks), own_headings(asked, templates), templates)
+        headings = chain_of(headings_in(restored.texts.values(), templates), new_headings(asked, templates))
         request = Request(asked.blocks, _request_id(), scope=asked.scope(), constraints=asked.constraints)
         plan = self.pilot.propose(request, told_apart(record, headings))
         labels = dict(zip(asked.block_keys, plan.labels, strict=True))
@@ -181,14 +181,3 @@ def _chains(prompt: Prompt) -> dict[int, bytes]:
             if message.role == "user":
                 chains[i] = link
     return chains
-
-
-def _labels(asked: BlocksRequest, labels: Mapping[bytes, str]) -> tuple[str, ...]:
-    for i, key in enumerate(asked.block_keys):
-        if key not in labels:
-            raise InvalidRequestError(
-                f"{FIELD}[{i}]",
-                "is new, but the newest user message has been sent already and cannot change in a tool loop",
-                "send new blocks with a new user message, or as the content of a tool message",
-            )
-    return tuple([labels[key] for key in asked.block_keys])

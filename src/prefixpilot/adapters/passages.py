@@ -110,10 +110,11 @@ class Former:
 
     def _plan(self, documents: Sequence[str], above: Above, record: ConversationRecord) -> Plan:
         blocks = tuple(map(ContextBlock, documents))
-        record = counted_on(record, len(blocks), headings_in(above.texts))
-        written = [*above.texts, *documents, *render(above.forms, self.pilot.config.templates)]
+        templates = self.pilot.config.templates
+        record = counted_on(record, len(blocks), headings_in(above.texts, templates), templates)
+        written = [*above.texts, *documents, *render(above.forms, templates)]
         request = Request(blocks, RequestId(f"prefixpilot-{uuid4().hex}"), scope=self.scope)
-        return self.pilot.propose(request, told_apart(record, headings_in(written)))
+        return self.pilot.propose(request, told_apart(record, headings_in(written, templates)))
 
 
 def _document(text: str, planned: PlannedBlock) -> Part:

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from prefixpilot.annotations import free_number
+from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates, free_number, written_label
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.prompts.request import BlocksRequest
 
@@ -18,14 +19,24 @@ _HEADING: Final = re.compile(r"\n\[([^\[\]\n]{1,80})\]")
 _HEADING_CHARS: Final = 82
 
 
-def headings_of(text: str) -> tuple[str, ...]:
-    """What stands in brackets at the beginning of lines, one by one, with those that stand several times. O(bytes).
+def headings_of(text: str, templates: Templates = DEFAULT_TEMPLATES) -> tuple[str, ...]:
+    """What stands as a label (in brackets, unless the wording is another) at the beginning of lines, one by one, with
+    those that stand several times. O(bytes).
 
     >>> headings_of("[Doc 1]\\nRome [2]\\n[3] Age")
     ('Doc 1', '3')
     """
+    if templates.label != DEFAULT_TEMPLATES.label:
+        return tuple(_heading(templates.label).findall(text))
     first = _HEADING.match("\n" + text[:_HEADING_CHARS])
     return (*(() if first is None else first.groups()), *_HEADING.findall(text))
+
+
+@lru_cache(maxsize=16)
+def _heading(label: str) -> re.Pattern[str]:
+    """A label in other words than the default ones, at the beginning of a line."""
+    opening, closing = written_label("\0", Templates(label=label)).split("\0")
+    return re.compile(f"^{re.escape(opening)}([^\\n]{{1,80}}?){re.escape(closing) or '$'}", re.MULTILINE)
 
 
 def told_apart(record: ConversationRecord, headings: Iterable[str]) -> ConversationRecord:
@@ -41,22 +52,25 @@ def told_apart(record: ConversationRecord, headings: Iterable[str]) -> Conversat
     return replace(record, labels={block: label for block, label in record.labels.items() if counted[label] < 2})
 
 
-def counted_on(record: ConversationRecord, count: int, headings: Iterable[str]) -> ConversationRecord:
+def counted_on(
+    record: ConversationRecord, count: int, headings: Iterable[str], templates: Templates = DEFAULT_TEMPLATES
+) -> ConversationRecord:
     """The record, from a number on which ``count`` labels can be given none of which stands among these headings."""
-    first = free_number(record.next_number, count, (f"[{heading}]" for heading in headings))
+    written = (written_label(heading, templates) for heading in headings)
+    first = free_number(record.next_number, count, written, templates)
     return record if first == record.next_number else replace(record, next_number=first)
 
 
-def headings_in(texts: Iterable[str | None]) -> Iterator[str]:
+def headings_in(texts: Iterable[str | None], templates: Templates = DEFAULT_TEMPLATES) -> Iterator[str]:
     """Those of many texts. O(bytes)."""
-    return (heading for text in texts if text for heading in headings_of(text))
+    return (heading for text in texts if text for heading in headings_of(text, templates))
 
 
-def own_headings(asked: BlocksRequest) -> Iterator[str]:
+def own_headings(asked: BlocksRequest, templates: Templates = DEFAULT_TEMPLATES) -> Iterator[str]:
     """Those that the client wrote itself. O(bytes of its own text)."""
-    return headings_in(segment.text for segment in asked.prompt.segments())
+    return headings_in((segment.text for segment in asked.prompt.segments()), templates)
 
 
-def new_headings(asked: BlocksRequest) -> Iterator[str]:
+def new_headings(asked: BlocksRequest, templates: Templates = DEFAULT_TEMPLATES) -> Iterator[str]:
     """Those that the client wrote itself, and those in the blocks that come with its request. O(bytes)."""
-    return chain(own_headings(asked), headings_in(block.text for block in asked.blocks))
+    return chain(own_headings(asked, templates), headings_in((block.text for block in asked.blocks), templates))

@@ -126,6 +126,21 @@ class BlocksRequest:
         before = results_end(message.get("content")) if self.prompt.api == "messages" else 0
         return [frame, message["content"][:before]] if before else frame
 
+    def labels_in(self, labels: Mapping[bytes, str]) -> tuple[str, ...]:
+        """The label of each block, of those by which the prompt has them; by :attr:`block_keys`.
+
+        Raises:
+            InvalidRequestError: the prompt does not have a block, and its user message has been sent.
+        """
+        for i, key in enumerate(self.block_keys):
+            if key not in labels:
+                raise InvalidRequestError(
+                    f"{FIELD}[{i}]",
+                    "is new, but the newest user message has been sent already and cannot change in a tool loop",
+                    "send new blocks with a new user message, or as the content of a tool message",
+                )
+        return tuple(map(labels.__getitem__, self.block_keys))
+
     def edits(self, texts: Mapping[int, str]) -> list[Edit]:
         """Put texts, and a blank line each, in front of messages, by index; take ``context_blocks`` out.
 

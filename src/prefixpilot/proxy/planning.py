@@ -26,7 +26,6 @@ from prefixpilot.proxy.turns import (
     Planned,
     PromptSize,
     brought_by,
-    labels_of_sent,
     request_of,
     same_again,
     turn_of,
@@ -121,7 +120,7 @@ class TurnPlanner:
         if sent is not None and past.history is not None:
             said = past.history.reply_to(asked.newest_user)
             went_on = Ticket(None, past.key, sent, said, counted=past.counted(""))
-            return Planned("", labels_of_sent(asked, past.restored.labels), ticket=went_on)
+            return Planned("", asked.labels_in(past.restored.labels), ticket=went_on)
         return self._attempt("plan", lambda: self._turn(asked, options, past, plan))
 
     def _turn(self, asked: BlocksRequest, options: Options, past: Past, plan: Plan | None) -> Planned:

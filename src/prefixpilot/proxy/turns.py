@@ -12,14 +12,13 @@ from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, JsonText
-from prefixpilot.prompts.blocks import FIELD, plain_text
+from prefixpilot.prompts.blocks import plain_text
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Ticket
 from prefixpilot.proxy.memory.history import History
 from prefixpilot.proxy.memory.records import (
     NOTHING_RESTORED,
-    BlockKey,
     Brought,
     LedgerKey,
     Restoration,
@@ -179,18 +178,6 @@ def bounded(asked: BlocksRequest, max_displacement: int) -> BlocksRequest:
     except InvalidRequestError as error:
         raise InvalidRequestError(MAX_DISPLACEMENT, error.reason, error.remedy) from None
     return replace(asked, constraints=constraints)
-
-
-def labels_of_sent(asked: BlocksRequest, labels: Mapping[BlockKey, str]) -> tuple[str, ...]:
-    """Labels of blocks that already stand in the prompt."""
-    for i, key in enumerate(asked.block_keys):
-        if key not in labels:
-            raise InvalidRequestError(
-                f"{FIELD}[{i}]",
-                "is new, but the newest user message has been sent already and cannot change in a tool loop",
-                "send new blocks with a new user message, or as the content of a tool message",
-            )
-    return tuple(map(labels.__getitem__, asked.block_keys))
 
 
 def turn_of(

@@ -6,21 +6,20 @@ turns are sent again as they were sent, byte for byte, so that turn n's prompt i
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from prefixpilot.annotations import Templates, free_number, written_label
+from prefixpilot.annotations import free_number
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
 from prefixpilot.core import ContextBlock, Plan, Request, RequestId
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts import render_blocks
+from prefixpilot.prompts.headings import headings_in, told_apart
 from prefixpilot.prompts.request import BlocksRequest, parse_request
 from prefixpilot.rag.tool_results import ToolCall, ToolResults
 
@@ -134,21 +133,9 @@ def _plan(pilot: ContextPilot, history: History, asked: Asked, read: BlocksReque
         return pilot.as_given(request, history.record)
     blocks = chain.from_iterable((block.text or "", block.title or "") for block in asked.blocks)
     texts = [asked.question, *_texts(history.messages), *blocks]
-    record = _told_apart(history.record, texts, pilot.config.templates)
+    record = told_apart(history.record, headings_in(texts, pilot.config.templates))
     first = free_number(record.next_number, len(asked.blocks), texts, pilot.config.templates)
     return pilot.propose(request, replace(record, next_number=first))
-
-
-def _told_apart(record: ConversationRecord, texts: Sequence[str], templates: Templates) -> ConversationRecord:
-    """The record without blocks whose label begins more than one line: a reference to it would name two places."""
-    if not record.labels:
-        return record
-    heads = {written_label(label, templates): block for block, label in record.labels.items()}
-    pattern = re.compile("^(?:" + "|".join(map(re.escape, sorted(heads, reverse=True))) + ")", re.MULTILINE)
-    times = Counter(head for text in texts for head in pattern.findall(text))
-    twice = {heads[head] for head, count in times.items() if count > 1}
-    labels = {block: label for block, label in record.labels.items() if block not in twice}
-    return replace(record, labels=MappingProxyType(labels)) if twice else record
 
 
 def _texts(messages: Sequence[Message]) -> Iterator[str]:
