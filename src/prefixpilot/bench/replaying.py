@@ -86,6 +86,13 @@ class ReplayReport:
         return self.result.windows(20)
 
 
+def _checked(workload: Workload, mode: Mode, multi_turn: bool) -> Workload:
+    """The workload, as turns if they are wanted."""
+    if mode not in get_args(Mode):
+        raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
+    return workload.as_conversations() if multi_turn else workload
+
+
 class SentPrompt(NamedTuple):
     """One prompt on its way.
 
@@ -130,10 +137,7 @@ def simulate(
         ConfigError: an unknown mode.
         TraceError: ``multi_turn`` on a workload without usable sessions.
     """
-    if mode not in get_args(Mode):
-        raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
-    if multi_turn:
-        workload = workload.as_conversations()
+    workload = _checked(workload, mode, multi_turn)
     config = config or PilotConfig()
     prompts = _Prompts(config.templates, rendering)
     accesses: list[Access] = []
@@ -165,10 +169,7 @@ def sent_prompts(
 ) -> Iterator[SentPrompt]:
     """The prompts of a workload, in the order sent, as :func:`simulate` sends them; ``cache_tokens`` bounds the index
     in mode ``online``. Raises as :func:`simulate`."""
-    if mode not in get_args(Mode):
-        raise ConfigError("mode", f"is {mode!r}", f"use one of: {', '.join(get_args(Mode))}")
-    if multi_turn:
-        workload = workload.as_conversations()
+    workload = _checked(workload, mode, multi_turn)
     config = config or PilotConfig()
     prompts = _Prompts(config.templates, rendering)
     for step in _steps(workload, mode, cache_tokens, config):

@@ -81,6 +81,17 @@ def test_a_clock_is_found_and_what_its_rule_would_bring_is_measured(write_log: W
     assert "order+dedupe+schedule" not in cached  # no documents: nothing to schedule by
 
 
+def test_documents_in_system_text_are_no_change_of_it(write_log: Write) -> None:
+    """They are what is ordered: not something for the application to move."""
+    lines = [
+        chat(f"Question {i}?", system="Answer from these.\n" + documents([(i + k) % 7 for k in range(6)]))
+        for i in range(6)
+    ]
+    analysis = analyze(write_log(lines), ONE)
+    assert analysis.blocks.requests == 6
+    assert analysis.findings == ()
+
+
 def test_another_application_is_no_change_of_the_first(write_log: Write) -> None:
     systems = ["You write poems.\nRhyme.\nBe merry.", "You review code.\nBe strict.\nName lines."]
     lines = [chat(f"Question {i}?", system=systems[i % 2]) for i in range(6)]

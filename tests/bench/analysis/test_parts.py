@@ -10,11 +10,12 @@ import pytest
 from prefixpilot.apis import CHAT
 from prefixpilot.apis.base import Prompt
 from prefixpilot.bench.analysis.arms import POINTS, Arm
-from prefixpilot.bench.analysis.fronts import RECENT, Fronts
+from prefixpilot.bench.analysis.fronts import Findings
 from prefixpilot.bench.analysis.histories import Histories, Place
 from prefixpilot.bench.analysis.report import percentile
 from prefixpilot.bench.analysis.tokens import PAGE_CHARS, segments, text_tokens
 from prefixpilot.errors import InvalidInputError, MissingExtraError, TraceError
+from prefixpilot.proxy.cache.fronts import KEPT, front_of
 
 from .conftest import chat
 
@@ -48,20 +49,24 @@ def system(*changed: str) -> str:
 
 
 def test_fronts_that_come_again_are_no_change() -> None:
-    fronts = Fronts()
+    findings = Findings()
     for line in range(6):
-        fronts.add(line, prompt(f"q{line}", system=system("Be kind." if line % 2 else "Be brief.")))
-    (found,) = fronts.ranked()
+        findings.add(
+            line, "m", front_of(prompt(f"q{line}", system=system("Be kind." if line % 2 else "Be brief.")), ())
+        )
+    (found,) = findings.ranked()
     assert (found.cause, found.requests) == ("text", 1)
 
 
 def test_only_recent_fronts_are_compared() -> None:
-    fronts = Fronts()
-    for line in range(RECENT + 3):
-        fronts.add(line, prompt("q", system=system(f"Session ID: {line:08x}-aaaa-bbbb-cccc-{line:012x}")))
-    fronts.add(99, prompt("q", system=system("Session ID: 00000000-aaaa-bbbb-cccc-000000000000")))
-    (found,) = fronts.ranked()
-    assert (found.cause, found.requests) == ("ids", RECENT + 3)
+    findings = Findings()
+    for line in range(KEPT + 3):
+        findings.add(
+            line, "m", front_of(prompt("q", system=system(f"Session ID: {line:08x}-aaaa-bbbb-cccc-{line:012x}")), ())
+        )
+    findings.add(99, "m", front_of(prompt("q", system=system("Session ID: 00000000-aaaa-bbbb-cccc-000000000000")), ()))
+    (found,) = findings.ranked()
+    assert (found.cause, found.requests) == ("ids", KEPT + 3)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +77,10 @@ def test_only_recent_fronts_are_compared() -> None:
     ],
 )
 def test_a_change_in_a_text_of_one_line_is_found(words: str, cause: str) -> None:
-    fronts = Fronts()
+    findings = Findings()
     for line in range(12):
-        fronts.add(line, prompt("q", system=words.format(line)))
-    (found,) = fronts.ranked()
+        findings.add(line, "m", front_of(prompt("q", system=words.format(line)), ()))
+    (found,) = findings.ranked()
     assert (found.cause, found.requests) == (cause, 11)
     assert found.lost_tokens > 11 * 100
 

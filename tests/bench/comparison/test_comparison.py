@@ -120,13 +120,27 @@ def test_a_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_fails_ends_the_run_and_keeps_what_is_complete(tmp_path: Path) -> None:
+    answered: list[int] = []
     with SimulatedEngine() as engine:
-        compared = comparison(engine=Running(engine.base_url), grid=Grid(("arrival",), repeats=1))
-        engine.fault = Respond(503, b"busy")
-        with pytest.raises(EngineError, match="was not ready"):
-            run_comparison(compared, tmp_path)
+        compared = comparison(engine=Running(engine.base_url), grid=Grid(("arrival", "deduped")))
+
+        def fail_in_the_second_cell() -> None:
+            answered.append(1)
+            if len(answered) == 8:
+                engine.fault = Respond(503, b"busy")
+
+        with pytest.raises(EngineError, match="answered 503: busy"):
+            run_comparison(compared, tmp_path, on_answer=fail_in_the_second_cell)
         engine.fault = None
-        assert run_comparison(compared, tmp_path).figures
+        (arms,) = run_comparison(compared, tmp_path, on_answer=lambda: answered.append(1)).figures.values()
+    assert [arm.arm for arm in arms] == ["arrival", "deduped"]
+    assert len(answered) == 8 + 6, "the first cell was not run again"
+
+
+def test_another_trace_of_the_same_name_is_another_comparison(tmp_path: Path) -> None:
+    run_comparison(comparison(grid=Grid(("arrival",))), tmp_path)
+    with pytest.raises(ConfigError, match="is of another comparison"):
+        run_comparison(comparison(workload=workload(texts=True), grid=Grid(("arrival",))), tmp_path)
 
 
 def test_where_a_cache_cannot_be_emptied_prompts_begin_with_a_line_of_their_own() -> None:

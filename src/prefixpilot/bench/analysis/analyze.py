@@ -17,7 +17,7 @@ from prefixpilot.bench.analysis.workers import workers
 from prefixpilot.bench.bound import workload_bound
 from prefixpilot.config import PilotConfig
 from prefixpilot.core import BlockId, ContextBlock, ConversationId, Request, RequestId
-from prefixpilot.errors import ConfigError, TraceError
+from prefixpilot.errors import ConfigError, InvariantError, TraceError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.volatile.base import VolatileRules
 from prefixpilot.workloads import Workload, WorkloadRequest
@@ -71,11 +71,13 @@ def analyze(
         if not came.lines:
             reason = f"holds no request (line 1 {came.bad_examples[0].reason})" if came.bad else "is empty"
             raise TraceError(log, reason, "give JSON Lines of requests: bodies, or lines of a Batch file")
+        if len(came.lines) != len(taken.blocks):
+            raise InvariantError(f"{log}: {len(came.lines)} requests as they came, {len(taken.blocks)} as treated")
         requests = _as_requests(came, taken.blocks)
         best, rest = full, []
         if taken.replaced:
             rest.append(TreatedPass(log, size, Way("order", dedupe=False)))
-        rules = _rules(came.findings)
+        rules = _rules(taken.findings)
         if rules.any:
             best = Way(f"{full.name}+rules", rules=rules)
             rest.append(TreatedPass(log, size, best))
@@ -85,7 +87,9 @@ def analyze(
         others = hands.results([hands.submit(each) for each in rest])
     arms = {found.name: found for found in (came.result, taken.result, *(other.result for other in others))}
     sent = next((other for other in others if other.result.name == best.name), taken)
-    return _analysis(Path(path).name, came, sent, requests, options, tuple(arms[name] for name in ARMS if name in arms))
+    return _analysis(
+        Path(path).name, came, taken, sent, requests, options, tuple(arms[name] for name in ARMS if name in arms)
+    )
 
 
 def _as_requests(came: AsItCame, blocks: Sequence[tuple[ContextBlock, ...]]) -> list[Request]:
@@ -131,6 +135,7 @@ def _statistics(requests: Sequence[Request]) -> BlockStatistics:
 def _analysis(
     name: str,
     came: AsItCame,
+    taken: AsTreated,
     best: AsTreated,
     requests: Sequence[Request],
     options: AnalysisOptions,
@@ -151,5 +156,5 @@ def _analysis(
         cache_tokens=options.cache_tokens,
         arms=arms,
         blocks=_statistics(requests),
-        findings=tuple(came.findings),
+        findings=tuple(taken.findings),
     )

@@ -1,27 +1,19 @@
-"""What stands before the conversation (tools, system text), and where it changes from one request to the next.
+"""What changes in front of the documents from one request of a log to the next.
 
-Everything behind a change there is computed anew, whatever the documents do. Each front is compared with the recent
-ones of its model; the one with which it has most lines in common is taken for the same application's.
+Everything behind a change there is computed anew, whatever the documents do. Fronts, and where they part, are those
+that the proxy looks at (:mod:`prefixpilot.proxy.cache.fronts`).
 """
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from prefixpilot.apis.base import Prompt
 from prefixpilot.bench.analysis.tokens import text_tokens
-from prefixpilot.volatile.divergence import Cause, Divergence, common_prefix, excerpt, first_divergence
+from prefixpilot.proxy.cache.fronts import Front, Fronts, Parting
+from prefixpilot.volatile.divergence import Cause, excerpt
 
-RECENT: Final = 8
-"""Fronts of one model that a new one is compared with."""
-_MODELS: Final = 256
-_LEAST_ALIKE: Final = 0.5
-"""A front of which each other one has less is another application's."""
-
-REMEDIES: Final[dict[str, str]] = {
+REMEDIES: Final[dict[Cause, str]] = {
     "clock": "--volatile-clock round (or move)",
     "ids": "--volatile-ids",
     "memory": "--volatile-memory",
@@ -31,7 +23,6 @@ REMEDIES: Final[dict[str, str]] = {
     "tools": "no rule: send the same tools to every request",
     "order": "no rule: write these lines in a fixed order",
     "whitespace": "no rule: write the same white space",
-    "shape": "no rule: put what changes behind what stays",
     "text": "no rule: put what changes behind what stays",
 }
 """Setting of the proxy, or what the application can do, by cause."""
@@ -76,107 +67,54 @@ class Finding:
         return REMEDIES[self.cause]
 
 
-class _Front(NamedTuple):
-    prompt: Prompt
-    text: str
-    lines: frozenset[str]
+class Findings:
+    """The changes of a log, request by request."""
 
-    def alike(self, other: _Front) -> float:
-        """Which share of this front the other has, too: of its lines, or of its text at both ends. O(length)."""
-        lines = len(self.lines & other.lines) / max(1, len(self.lines))
-        head = common_prefix(self.text, other.text)
-        tail = common_prefix(self.text[head:][::-1], other.text[head:][::-1])
-        return max(lines, (head + tail) / max(1, len(self.text)))
+    def __init__(self) -> None:
+        self._fronts = Fronts()
+        self._found: dict[Cause, Finding] = {}
 
-
-@dataclass(slots=True)
-class Fronts:
-    """The fronts of a log, one after the other.
-
-    Attributes:
-        findings: changes, by cause.
-        unlike: fronts that were like none of the recent ones of their model.
-    """
-
-    findings: dict[Cause, Finding] = field(default_factory=dict)
-    unlike: int = 0
-    _recent: OrderedDict[str, deque[_Front]] = field(default_factory=OrderedDict)
-
-    def add(self, line: int, prompt: Prompt) -> None:
-        """The next request. O(length of its front)."""
-        prompt = front_of(prompt)
-        recent = self._of_model(str(prompt.body.get("model")))
-        if any(prompt == other.prompt for other in recent):
+    def add(self, line: int, model: str, front: Front) -> None:
+        """The next request. A front that is another one altogether, an other application's, is no change. O(its
+        length)."""
+        nearest = self._fronts.nearest(model, front)
+        self._fronts.add(model, front)
+        if nearest is None:
             return
-        lines = _lines(prompt)
-        front = _Front(prompt, "\n".join(lines), frozenset(lines))
-        shares = [(front.alike(other), other) for other in recent]
-        recent.append(front)
-        share, alike = max(shares, key=lambda each: each[0], default=(0.0, front))
-        if share < _LEAST_ALIKE:
-            self.unlike += bool(shares)
-            return
-        divergence = first_divergence(alike.prompt, prompt)
-        if divergence is not None:
-            self._count(line, alike.prompt, prompt, divergence)
+        parting, other = nearest
+        if parting.volatile or parting.kind == "tools":
+            found = self._found.get(parting.kind)
+            if found is None:
+                example = _example(line, other, front, parting)
+                found = self._found[parting.kind] = Finding(parting.kind, example)
+            found.requests += 1
+            found.lost_tokens += _behind(front, parting)
 
     def ranked(self) -> list[Finding]:
         """What was found, the costliest first."""
-        return sorted(self.findings.values(), key=lambda found: (-found.lost_tokens, found.cause))
-
-    def _of_model(self, model: str) -> deque[_Front]:
-        recent = self._recent.pop(model, None)
-        self._recent[model] = recent = deque(maxlen=RECENT) if recent is None else recent
-        if len(self._recent) > _MODELS:
-            self._recent.popitem(last=False)
-        return recent
-
-    def _count(self, line: int, other: Prompt, front: Prompt, divergence: Divergence) -> None:
-        found = self.findings.get(divergence.cause)
-        if found is None:
-            example = _example(line, other, front, divergence)
-            found = self.findings[divergence.cause] = Finding(divergence.cause, example)
-        found.requests += 1
-        found.lost_tokens += _behind(front, divergence)
+        return sorted(self._found.values(), key=lambda found: (-found.lost_tokens, found.cause))
 
 
-def _lines(front: Prompt) -> list[str]:
-    """What a front consists of, by which two of one application are alike."""
-    tools = front.body.get("tools")
-    named = [json.dumps(tool, sort_keys=True) for tool in tools] if isinstance(tools, list) else []
-    return [*named, *(line for segment in front.segments() for line in segment.text.splitlines())]
-
-
-def front_of(prompt: Prompt) -> Prompt:
-    """The prompt up to the first message that is no system text."""
-    messages = prompt.messages
-    end = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
-    body = {key: prompt.body.get(key) for key in ("model", "tools")}
-    return replace(prompt, body=body, messages=messages[:end], newest_user=-1, in_tool_loop=False)
-
-
-def _behind(front: Prompt, divergence: Divergence) -> int:
+def _behind(front: Front, parting: Parting) -> int:
     """Tokens of the front's texts behind the place."""
-    if divergence.pointer == ("tools",):
-        return sum(text_tokens(segment.text) for segment in front.segments())
-    tokens, reached = 0, False
-    for segment in front.segments():
+    tokens, reached = 0, parting.pointer == ("tools",)
+    for segment in front.prompt.segments():
         if reached:
             tokens += text_tokens(segment.text)
-        elif segment.pointer == divergence.pointer:
+        elif segment.pointer == parting.pointer:
             reached = True
-            tokens += text_tokens(segment.text[divergence.offset :])
+            tokens += text_tokens(segment.text[parting.offset :])
     return tokens
 
 
-def _example(line: int, other: Prompt, front: Prompt, divergence: Divergence) -> Example:
-    where = "/" + "/".join(map(str, divergence.pointer))
-    before, after = (_around(prompt, divergence) for prompt in (other, front))
-    return Example(line, where, divergence.offset, before, after)
+def _example(line: int, other: Front, front: Front, parting: Parting) -> Example:
+    where = "/" + "/".join(map(str, parting.pointer))
+    before, after = (_around(each, parting) for each in (other, front))
+    return Example(line, where, parting.offset, before, after)
 
 
-def _around(prompt: Prompt, divergence: Divergence) -> str:
-    for segment in prompt.segments():
-        if segment.pointer == divergence.pointer:
-            return segment.text[slice(*excerpt(segment.text, divergence.offset))]
+def _around(front: Front, parting: Parting) -> str:
+    for segment in front.prompt.segments():
+        if segment.pointer == parting.pointer:
+            return segment.text[slice(*excerpt(segment.text, parting.offset))]
     return ""

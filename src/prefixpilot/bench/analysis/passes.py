@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from prefixpilot.bench.analysis.arms import Arm
-from prefixpilot.bench.analysis.fronts import Finding, Fronts
+from prefixpilot.bench.analysis.fronts import Finding, Findings
 from prefixpilot.bench.analysis.histories import Histories
 from prefixpilot.bench.analysis.report import ArmResult
 from prefixpilot.bench.analysis.sender import NO_RULES, Sender
@@ -57,7 +57,6 @@ class AsItCame(NamedTuple):
     bad: int
     bad_examples: list[BadLine]
     refused: int
-    findings: list[Finding]
     result: ArmResult
 
 
@@ -68,11 +67,13 @@ class AsTreated(NamedTuple):
         blocks: of each request that it took, in the order in which it took them; ids are digests of the texts, which
             are not kept.
         touched, replaced: requests that are not sent as they came; texts that became references.
+        findings: what changes in front of the documents as they are sent.
     """
 
     blocks: list[tuple[ContextBlock, ...]]
     touched: int
     replaced: int
+    findings: list[Finding]
     result: ArmResult
 
 
@@ -93,9 +94,9 @@ class _Found:
         if len(self.bad_examples) < BAD_EXAMPLES:
             self.bad_examples.append(line)
 
-    def whole(self, size: int, findings: list[Finding], result: ArmResult) -> AsItCame:
+    def whole(self, size: int, result: ArmResult) -> AsItCame:
         counted = self.lines, self.openers, self.models, self.apis, self.bad, self.bad_examples, self.refused
-        return AsItCame(size, *counted, findings, result)
+        return AsItCame(size, *counted, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class AsItCamePass:
         """Read it, telling how many bytes were read."""
         arm, found = Arm("arrival", self.cache_tokens), _Found()
         plain = Sender(self.cache_tokens, mode="off")
-        histories, fronts = Histories(), Fronts()
+        histories = Histories()
         with open_log(self.path) as log:
             for request in _all(log, found.is_bad, on_bytes):
                 prompt = request.api.read(request.body)
@@ -125,9 +126,8 @@ class AsItCamePass:
                 found.openers.append(histories.place(len(found.openers), prompt).opener)
                 found.models.append(str(request.body.get("model")))
                 found.apis[request.api.name] += 1
-                fronts.add(request.number, prompt)
             size = log.size
-        return found.whole(size, fronts.ranked(), arm.result())
+        return found.whole(size, arm.result())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ class TreatedPass:
         arm = Arm(self.way.name, self.cache_tokens)
         blocks: list[tuple[ContextBlock, ...]] = []
         touched = replaced = 0
+        findings = Findings()
         with open_log(self.path) as log:
             for request in self._requests(log, on_bytes):
                 prompt = request.api.read(request.body)
@@ -156,7 +157,8 @@ class TreatedPass:
                 touched += sent.touched
                 replaced += sent.replaced
                 blocks.append(tuple(map(_slim, sent.blocks)))
-        return AsTreated(blocks, touched, replaced, arm.result())
+                findings.add(request.number, str(request.body.get("model")), sent.front)
+        return AsTreated(blocks, touched, replaced, findings.ranked(), arm.result())
 
     def _requests(self, log: RequestLog, on_bytes: OnBytes) -> Iterator[LoggedRequest]:
         if self.schedule is None:

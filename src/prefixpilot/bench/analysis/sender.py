@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from prefixpilot.apis import Api
 from prefixpilot.apis.base import Prompt
 from prefixpilot.core import ContextBlock, Plan
 from prefixpilot.proxy.app import ProxyApp
+from prefixpilot.proxy.cache.fronts import Front, front_of
 from prefixpilot.proxy.call import Call, RefusedError
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.settings import Mode, ProxySettings
@@ -36,12 +37,14 @@ class Sent:
     Attributes:
         prompt: of the body sent.
         touched: it is not the body that came.
+        front: what of it stands before its documents.
         blocks: context blocks that were found, in the given order: those of the newest turn.
         replaced: texts that became references to where they stand earlier.
     """
 
     prompt: Prompt
     touched: bool
+    front: Front
     blocks: tuple[ContextBlock, ...]
     replaced: int
 
@@ -82,7 +85,10 @@ class Sender:
         seen.feed(json.dumps(request.response or _ANSWERS[request.api.name]).encode())
         seen.finish()
         sent = _read(request.api, forward.body) if forward.touched else prompt
-        return None if sent is None else Sent(sent, forward.touched, _blocks(forward), _replaced(forward))
+        if sent is None:
+            return None
+        plans = _plans(forward)
+        return Sent(sent, forward.touched, front_of(sent, plans), _blocks(plans), _replaced(forward))
 
 
 def _read(api: Api, body: bytes) -> Prompt | None:
@@ -95,10 +101,8 @@ def _plans(forward: Forward) -> tuple[Plan, ...]:
     return forward.ticket.treated_plans
 
 
-def _blocks(forward: Forward) -> tuple[ContextBlock, ...]:
-    return tuple(
-        placed.block for plan in _plans(forward) for placed in sorted(plan.blocks, key=lambda block: block.position)
-    )
+def _blocks(plans: Sequence[Plan]) -> tuple[ContextBlock, ...]:
+    return tuple(placed.block for plan in plans for placed in sorted(plan.blocks, key=lambda block: block.position))
 
 
 def _replaced(forward: Forward) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -86,6 +86,16 @@ def prepare(workload: Workload, how: Preparation) -> tuple[BenchRequest, ...]:
         question = entry.query or f"Question {entry.request.request_id}: what follows from this?"
         requests.append(BenchRequest(number, session, entry.turn, question, blocks))
     return tuple(requests)
+
+
+def digest_of(requests: Sequence[BenchRequest]) -> str:
+    """16 bytes over all that is sent, as hexadecimal digits: another trace of the same name is another one."""
+    digest = hashlib.blake2b(digest_size=16)
+    for request in requests:
+        for part in (request.session, request.question, *(block.text or "" for block in request.blocks)):
+            encoded = part.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()
 
 
 def _with_text(block: ContextBlock, scale: float, made: dict[BlockId, ContextBlock]) -> ContextBlock:

@@ -15,7 +15,7 @@ from prefixpilot.bench.comparison.arms import Arm, arm_of, outgoing
 from prefixpilot.bench.comparison.cells import Cell, CellResult, Done, Grid, Setting
 from prefixpilot.bench.comparison.client import Load, Target, run_load
 from prefixpilot.bench.comparison.engines import BenchEngine
-from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, prepare
+from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, digest_of, prepare
 from prefixpilot.bench.comparison.summary import ArmFigures, figures
 from prefixpilot.bench.demo_report import installed_versions, this_machine
 from prefixpilot.errors import ConfigError
@@ -46,7 +46,8 @@ class Comparison:
         how = {name: getattr(self.how, name) for name in ("limit", "prompt_tokens", "multi_turn")}
         load = {name: getattr(self.load, name) for name in ("rate", "max_tokens", "seed")}
         versions = {"prefixpilot": prefixpilot.__version__, **installed_versions("xllamacpp")}
-        return {"workload": self.workload.name, "engine": self.engine.name, **how, **load, "versions": versions}
+        named = {"workload": self.workload.name, "digest": digest_of(prepare(self.workload, self.how))}
+        return {**named, "engine": self.engine.name, **how, **load, "versions": versions}
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,13 @@ class Fronts:
         return sum(map(len, self._routes.values()))
 
     def parting(self, route: Hashable, front: Front) -> Parting | None:
-        """Where a front parts from the nearest of those of its route; ``None``: one of them is the same, or there is
-        none. Changes nothing. O(characters)."""
+        """As :meth:`nearest`, without the other front."""
+        nearest = self.nearest(route, front)
+        return None if nearest is None else nearest[0]
+
+    def nearest(self, route: Hashable, front: Front) -> tuple[Parting, Front] | None:
+        """Where a front parts from the nearest of those of its route, and that one; ``None``: one of them is the same,
+        or there is none. Changes nothing. O(characters)."""
         nearest: tuple[Parting, Front] | None = None
         for old in self._routes.get(route, ()):
             found = first_divergence(old.prompt, front.prompt)
@@ -155,7 +160,7 @@ class Fronts:
             return None
         parting, old = nearest
         volatile = parting.kind in VOLATILE or (parting.kind == "text" and _same_but_for_a_part(old, front, parting))
-        return parting._replace(volatile=volatile, tokens=_common_tokens(old.tokens, front.tokens))
+        return parting._replace(volatile=volatile, tokens=_common_tokens(old.tokens, front.tokens)), old
 
     def add(self, route: Hashable, front: Front) -> None:
         """The engine has had it. O(fronts of the route)."""
