@@ -44,6 +44,8 @@ class ContextBlock:
     tokens: int | None = None
     _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """Kept by :func:`prefixpilot.blocks.text_digest`: a text is hashed once, whoever asks."""
+    _identity: BlockId | None = field(default=None, init=False, repr=False, compare=False)
+    """Kept by :func:`prefixpilot.blocks.block_identity`, of the text as it is."""
 
     def __post_init__(self) -> None:
         if type(self.text) is str and self.id is None and self.title is None and self.tokens is None:

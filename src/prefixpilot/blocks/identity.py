@@ -11,13 +11,8 @@ from prefixpilot.core import BlockId, ContextBlock
 _DIGEST_BYTES = 16
 
 
-def rendered_parts(block: ContextBlock) -> tuple[str, str]:
-    """What stands behind the block's label in a prompt: a line break, or a space, the title and that; and the text."""
-    return "\n" if block.title is None else f" {block.title}\n", block.text or ""
-
-
 def rendered_text(block: ContextBlock) -> str:
-    """Both :func:`rendered_parts`."""
+    """What stands behind the block's label in a prompt: a space and the title, if it has one; a line break; the text."""
     return f"\n{block.text or ''}" if block.title is None else f" {block.title}\n{block.text or ''}"
 
 
@@ -33,16 +28,21 @@ def normalize(text: str, normalization: Normalization) -> str:
 
 
 def block_identity(block: ContextBlock, normalization: Normalization = "none") -> BlockId:
-    """The identity of a block: the hash of its rendered text, or its id where it has no text.
+    """The identity of a block: the hash of its rendered text, or its id where it has no text. Kept on the block, but for
+    a normalised one.
 
     A caller's id is only a name as soon as there is a text: an id whose text has changed is another block, since the
     engine caches bytes. Lone surrogates are hashed as they are, so every ``str`` has an identity.
     """
+    if normalization == "none" and block._identity is not None:
+        return block._identity
     if block.text is None:
         assert block.id is not None  # ContextBlock promises one of the two
         return block.id
     if normalization == "none":
-        return "text:" + text_digest(block).hex()
+        identity = "text:" + text_digest(block).hex()
+        object.__setattr__(block, "_identity", identity)
+        return identity
     return "text:" + _digest(normalize(rendered_text(block), normalization)).hex()
 
 

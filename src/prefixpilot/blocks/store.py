@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from prefixpilot.blocks.identity import block_identity, rendered_text
@@ -70,6 +71,7 @@ class BlockStore:
         self._generation = max(1, max_blocks // 2)
         self._keeps_older = max_blocks > 1
         self._normalization: Normalization = normalization
+        self._as_is = normalization == "none"
         self._count = count_tokens or estimate_tokens
         self._newer: dict[BlockId, _Record] = {}
         self._older: dict[BlockId, _Record] = {}
@@ -92,12 +94,17 @@ class BlockStore:
         return _stored(block_id, block, known.tokens, known.first_seen)
 
     def intern_all(self, blocks: Sequence[ContextBlock]) -> list[StoredBlock]:
-        """:meth:`intern` of each, in parallel. An id without text that was used lately is looked up here, faster."""
+        """:meth:`intern` of each, in parallel. What was used lately, and has its identity, is looked up here, faster."""
         result = []
         for block in blocks:
-            block_id = block.id if block.text is None else None
+            block_id = block.id if block.text is None else block._identity if self._as_is else None
             found = None if block_id is None else self._newer.get(block_id)
-            result.append(found if isinstance(found, StoredBlock) else self.intern(block))
+            if block_id is None or found is None:
+                result.append(self.intern(block))
+            elif isinstance(found, StoredBlock):
+                result.append(found)
+            else:
+                result.append(_stored(block_id, block, found.tokens, found.first_seen))
         return result
 
     def check_invariants(self) -> None:
@@ -138,6 +145,10 @@ class BlockStore:
 
 def _stored(block_id: BlockId, block: ContextBlock, tokens: int, first_seen: int) -> StoredBlock:
     if block.id is None:
-        return StoredBlock(block_id, block, tokens, (3, first_seen))
+        return _stored_block((block_id, block, tokens, (3, first_seen)))
     kind = 0 if isinstance(block.id, int) else 1 if isinstance(block.id, str) else 2
-    return StoredBlock(block_id, block, tokens, (kind, block.id))
+    return _stored_block((block_id, block, tokens, (kind, block.id)))
+
+
+_stored_block = partial(tuple.__new__, StoredBlock)
+"""``StoredBlock._make`` without the Python frame."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from prefixpilot.jsontext.edits import Edit, Escape, Pointer, edited
 from prefixpilot.jsontext.escapes import escaped
+from prefixpilot.jsontext.known import KnownElements, Scan
 from prefixpilot.jsontext.layout import Element, Layout, Member, end_of_space
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -50,8 +51,11 @@ class JsonText:
         self._repeated = tuple(repeated)
 
     @classmethod
-    def read(cls, data: bytes) -> JsonText:
+    def read(cls, data: bytes, known: KnownElements | None = None) -> JsonText:
         """Read UTF-8, with or without a byte order mark. O(bytes).
+
+        Args:
+            known: elements that may have been read before; what they say is not read again.
 
         >>> JsonText.read(b'{"n": 1.50, "q": "Why?"}').edited([SetText(("q",), "How?")])
         b'{"n": 1.50, "q": "How?"}'
@@ -60,7 +64,7 @@ class JsonText:
             UnreadableError: it cannot be read.
         """
         try:
-            return _read(data.decode("utf-8", "surrogatepass"))
+            return _read(data.decode("utf-8", "surrogatepass"), known)
         except UnreadableError:
             raise
         except UnicodeDecodeError as error:
@@ -100,7 +104,7 @@ class JsonText:
             waiting += [((*pointer, step), each) for step, each in items]
 
 
-def _read(text: str) -> JsonText:
+def _read(text: str, known: KnownElements | None) -> JsonText:
     repeated: list[tuple[Any, str]] = []
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,7 +119,14 @@ def _read(text: str) -> JsonText:
     )
     start = end_of_space(text, text.startswith(_BYTE_ORDER_MARK))
     scan = decoder.scan_once  # type: ignore[attr-defined]  # what raw_decode calls: a value, and where it ends
-    read = _top(text, start, scan) if text.startswith("{", start) else None
+
+    def value_of(key: Any, at: int) -> tuple[Any, int]:
+        if known is not None and key in known.members and text[at] == "[":
+            return known.array(text, at, scan, lambda: not repeated)
+        value, end = scan(text, at)
+        return value, end
+
+    read = _top(text, start, scan, value_of) if text.startswith("{", start) else None
     if read is not None and end_of_space(text, read.end) == len(text):
         value = to_object([(member.key, each) for member, each in zip(read.members, read.values, strict=True)])
         return JsonText(text, Element(start, read.end), value, repeated, read.members)
@@ -136,9 +147,10 @@ class _Top(NamedTuple):
     end: int
 
 
-def _top(text: str, start: int, scan: Callable[[str, int], tuple[Any, int]]) -> _Top | None:
+def _top(text: str, start: int, scan: Scan, value_of: Callable[[str, int], tuple[Any, int]]) -> _Top | None:
     """The object that begins at ``start``, member by member, so that it is known where each stands; ``None`` if it has
-    no members, or is broken somewhere. Raises what ``scan`` raises of values."""
+    no members, or is broken somewhere. Raises what ``value_of`` raises, which reads the value of a key that begins
+    there, and says where it ends."""
     members, values = [], []
     at = end_of_space(text, start + 1)
     try:
@@ -146,7 +158,7 @@ def _top(text: str, start: int, scan: Callable[[str, int], tuple[Any, int]]) -> 
             key, end = scan(text, at)
             colon = end_of_space(text, end)
             value_start = end_of_space(text, colon + 1)
-            value, end = scan(text, value_start)
+            value, end = value_of(key, value_start)
             after = end_of_space(text, end)
             if text[colon] != ":" or text[after] not in ",}":
                 return None

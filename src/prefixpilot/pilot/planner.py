@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -203,7 +202,7 @@ class Planner:
 
     def _told_apart(self, record: ConversationRecord, stored: Sequence[StoredBlock]) -> ConversationRecord:
         """The record, counted on from a number none of whose labels stands in the text of a block."""
-        texts = chain.from_iterable((block.text or "", block.title or "") for _, block, *_ in stored)
+        texts = [text for _, block, _, _ in stored for text in (block.text, block.title) if text]
         first = free_number(record.next_number, len(stored), texts, self.config.templates)
         return record if first == record.next_number else replace(record, next_number=first)
 

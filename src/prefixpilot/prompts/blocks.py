@@ -7,8 +7,8 @@ An object has ``text`` and optional ``id`` and ``title``. ``group`` (a name; its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
@@ -17,11 +17,15 @@ from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import kind_of
 
 FIELD: Final = "context_blocks"
+BlockOf: TypeAlias = Callable[..., ContextBlock]
 _BLOCK_KEYS: Final = ("text", "id", "title", "group", "pin")
 
 
-def read_blocks(given: Any) -> tuple[ContextBlock, ...]:
+def read_blocks(given: Any, block_of: BlockOf = ContextBlock) -> tuple[ContextBlock, ...]:
     """The value of ``context_blocks``; ``null`` is no blocks. O(blocks).
+
+    Args:
+        block_of: makes a block of its text, id and title, or knows it.
 
     Raises:
         InvalidRequestError: blocks that cannot be used; names the element as the client would write it
@@ -33,15 +37,15 @@ def read_blocks(given: Any) -> tuple[ContextBlock, ...]:
         raise InvalidRequestError(FIELD, f"is {kind_of(given)}", "give a list of strings or of objects with text")
     return tuple(
         [
-            ContextBlock(element) if type(element) is str and element else _block(f"{FIELD}[{i}]", element)
+            block_of(element) if type(element) is str and element else _block(f"{FIELD}[{i}]", element, block_of)
             for i, element in enumerate(given)
         ]
     )
 
 
-def _block(field: str, element: Any) -> ContextBlock:
+def _block(field: str, element: Any, block_of: BlockOf) -> ContextBlock:
     if isinstance(element, str):
-        return ContextBlock(text=_text(field, element))
+        return block_of(_text(field, element))
     if not isinstance(element, dict):
         raise InvalidRequestError(field, f"is {kind_of(element)}", "give a string, or an object with text")
     for key in element:
@@ -49,9 +53,7 @@ def _block(field: str, element: Any) -> ContextBlock:
             raise InvalidRequestError(f"{field}.{key}", "is not a known key", f"use only {', '.join(_BLOCK_KEYS)}")
     if "text" not in element:
         raise InvalidRequestError(f"{field}.text", "is missing", "give the block's text as a string")
-    return ContextBlock(
-        text=_text(f"{field}.text", element["text"]), id=_id(field, element), title=_title(field, element)
-    )
+    return block_of(_text(f"{field}.text", element["text"]), _id(field, element), _title(field, element))
 
 
 def read_constraints(elements: Sequence[Any]) -> Constraints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from prefixpilot.annotations import Templates, written_label
-from prefixpilot.blocks import rendered_parts
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
 
@@ -28,7 +27,13 @@ def paragraph_parts(planned: PlannedBlock, templates: Templates) -> tuple[str, .
         raise InvalidRequestError(
             f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
         )
-    return (written_label(planned.label, templates), *rendered_parts(block))
+    return heading(planned, templates), block.text
+
+
+def heading(planned: PlannedBlock, templates: Templates) -> str:
+    """What stands in front of the text of a block that stands in full: its label, its title, a line break."""
+    label = written_label(planned.label, templates)
+    return label + "\n" if planned.block.title is None else f"{label} {planned.block.title}\n"
 
 
 def render_blocks(plan: Plan) -> str:

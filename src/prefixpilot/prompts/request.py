@@ -20,7 +20,7 @@ from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import Edit, InsertElement, JsonText, RemoveMember, SetText, UnreadableError, kind_of, written
-from prefixpilot.prompts.blocks import FIELD, read_blocks, read_constraints
+from prefixpilot.prompts.blocks import FIELD, BlockOf, read_blocks, read_constraints
 
 SCOPE_FIELDS: Final = (
     "model",
@@ -175,7 +175,9 @@ class BlocksRequest:
         return body
 
 
-def parse_request(body: Mapping[str, Any], api: Api = CHAT, *, history: bool = False) -> BlocksRequest | None:
+def parse_request(
+    body: Mapping[str, Any], api: Api = CHAT, *, history: bool = False, block_of: BlockOf = ContextBlock
+) -> BlocksRequest | None:
     """Read a body. ``None`` if it has no ``context_blocks`` key, so that there is nothing for us to place.
 
     ``null`` and ``[]`` are no blocks; the key is still taken out. O(messages + blocks).
@@ -184,13 +186,14 @@ def parse_request(body: Mapping[str, Any], api: Api = CHAT, *, history: bool = F
         body: the parsed JSON object.
         history: read it also without the key, because earlier turns may be restored in it; ``None`` then only if it has
             no user message.
+        block_of: see :func:`prefixpilot.prompts.blocks.read_blocks`.
 
     Raises:
         InvalidRequestError: blocks that cannot be used, or that have no user message to go in front of; names the
             element as the client would write it (``context_blocks[2].text``).
     """
     present = FIELD in body
-    blocks = read_blocks(body[FIELD]) if present else ()
+    blocks = read_blocks(body[FIELD], block_of) if present else ()
     read = api.read(body)
     prompt = prompt_of(api.name, body, ()) if read is None else read
     if blocks:

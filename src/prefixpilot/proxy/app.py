@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from threading import RLock
 from time import monotonic
 from typing import Any, TypeVar
 
 from prefixpilot.apis import API_OF_PATH, APIS, Api
+from prefixpilot.blocks import KnownBlocks
 from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
@@ -29,6 +31,7 @@ from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.intake import (
+    KNOWN_BYTES,
     LongBody,
     api_near,
     check_not_misplaced,
@@ -48,7 +51,7 @@ from prefixpilot.proxy.report import UNKNOWN, RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.slots import Slots
-from prefixpilot.proxy.steps import Failed, Planner
+from prefixpilot.proxy.steps import Failed, Parse, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.windows import Windows
@@ -106,7 +109,7 @@ class ProxyApp:
         self._conversations = Conversations(settings, self.metrics, lock, self._attempt, steps.pop("ledger", None))
         self._ledger = self._conversations.ledger
         self._windows = guarded(Windows(settings.store.context_window), lock)
-        steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", _parse()), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
         self._upstream = Upstream(settings)
@@ -375,6 +378,11 @@ def _request_headers(call: Call, forward: Forward, *, named: bool) -> h.RawHeade
         headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
     return headers
+
+
+def _parse() -> Parse:
+    """What reads blocks, and knows those that came before."""
+    return partial(parse_request, block_of=KnownBlocks(KNOWN_BYTES).of)
 
 
 def _spans(settings: ProxySettings, provider: Any) -> Export | None:

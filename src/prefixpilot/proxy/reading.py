@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import JsonText, NoObjectError, UnreadableError
+from prefixpilot.jsontext import JsonText, KnownElements, NoObjectError, UnreadableError
 from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import BlocksRequest, check_once
 from prefixpilot.proxy.call import Call, Options, check_request_id, may_carry_blocks, unfold
+from prefixpilot.proxy.intake import KNOWN_BYTES
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.turns import bounded
 
@@ -41,6 +42,7 @@ class BodyReader:
         self._parse = parse
         self._max_bytes = max_bytes
         self._knows = knows
+        self._known = KnownElements(KNOWN_BYTES, (FIELD,))
 
     def request(self, call: Call, options: Options) -> ReadRequest | None:
         """A body that has ``context_blocks`` or belongs to a conversation; ``None`` if nothing is to be placed in it.
@@ -76,7 +78,7 @@ class BodyReader:
         return unfold(call, self._max_bytes)
 
     def _source(self, call: Call) -> JsonText:
-        source = JsonText.read(self.unfold(call))
+        source = JsonText.read(self.unfold(call), self._known)
         check_once(source, call.api)
         return source
 

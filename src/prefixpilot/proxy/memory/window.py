@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from prefixpilot.core import BlockId, Plan
-from prefixpilot.prompts.render import PARAGRAPH, paragraph_parts
+from prefixpilot.prompts.render import PARAGRAPH, heading
 from prefixpilot.proxy.memory.records import Restoration, Span, Turn
 
 LOW_WATER: Final = 0.75
@@ -27,15 +27,18 @@ def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
     O(bytes of the text).
     """
     spans = []
-    at = 0
+    start = 0
     for planned in plan.blocks:
-        start = at
-        for part in paragraph_parts(planned, plan.templates):
-            if not text.startswith(part, at):
-                return ()
-            at += len(part)
-        spans.append(Span(start, at))
-        at += len(PARAGRAPH)
+        if planned.location_annotation is None:
+            head, words = heading(planned, plan.templates), planned.block.text or ""
+        else:
+            head, words = planned.location_annotation, ""
+        begun = start + len(head)
+        if not (text.startswith(head, start) and text.startswith(words, begun)):
+            return ()
+        end = begun + len(words)
+        spans.append(Span(start, end))
+        start = end + len(PARAGRAPH)
     return tuple(spans)
 
 
