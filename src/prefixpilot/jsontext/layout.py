@@ -7,6 +7,7 @@ import re
 from typing import Final, NamedTuple
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SPACES: Final = frozenset((" ", "\t", "\n", "\r", ""))
 _DECODER: Final = json.JSONDecoder()
 _STRUCTURE: Final = re.compile(r'["\[\]{}]')
 _ESCAPED_QUOTES: Final = 8
@@ -121,5 +122,9 @@ def _end_of_string(text: str, at: int) -> int:
 
 def end_of_space(text: str, at: int) -> int:
     """The first character from ``at`` on that is no JSON white space."""
+    if text[at : at + 1] == " ":  # as ``json.dumps`` parts what it writes
+        at += 1
+    if text[at : at + 1] not in _SPACES:
+        return at
     space = _SPACE.match(text, at)
     return at if space is None else space.end()

@@ -55,6 +55,7 @@ SCOPE_FIELDS: Final = (
 )
 """Fields that can change what stands before the first block, or which KV pages a prompt may use."""
 
+_SCOPE: Final = frozenset(SCOPE_FIELDS)
 _ONCE: Final = ("role", "content", "type", "text", "output")
 """Members of messages, items and parts that must not stand twice."""
 
@@ -111,7 +112,7 @@ class BlocksRequest:
     def scope(self) -> str:
         """Hash over everything before the first block that must be equal for KV reuse; stable across processes."""
         body = self.body
-        fields = {name: body[name] for name in SCOPE_FIELDS if name in body}
+        fields = {name: value for name, value in body.items() if name in _SCOPE}
         if isinstance(body.get("prompt"), dict):  # a template of Responses, which stands in front of all
             fields["prompt"] = body["prompt"]
         head = [message.value for message in self.prompt.messages[: max(self.newest_user, 0)]]

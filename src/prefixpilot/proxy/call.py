@@ -46,6 +46,7 @@ class Call:
         api: the API of its path.
         received: monotonic seconds at which it was complete.
         tenant: whose it is.
+        encoding: how the body is compressed, in lower case; ``identity``: it is not.
     """
 
     headers: h.RawHeaders
@@ -53,6 +54,11 @@ class Call:
     api: Api = CHAT
     received: float = field(default_factory=monotonic)
     tenant: TenantId = DEFAULT_TENANT
+    encoding: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = [value.decode("latin-1") for key, value in self.headers if key.lower() == b"content-encoding"]
+        object.__setattr__(self, "encoding", ",".join(named).strip().lower() or "identity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +234,7 @@ def _with_escapes(name: str) -> re.Pattern[bytes]:
 
 def is_encoded(call: Call) -> bool:
     """Whether the body came compressed."""
-    return _encoding(call) != "identity"
-
-
-def _encoding(call: Call) -> str:
-    named = [value.decode("latin-1") for key, value in call.headers if key.lower() == b"content-encoding"]
-    return ",".join(named).strip().lower() or "identity"
+    return call.encoding != "identity"
 
 
 def unfold(call: Call, max_bytes: int) -> bytes:
@@ -242,7 +243,7 @@ def unfold(call: Call, max_bytes: int) -> bytes:
     Raises:
         UnreadableError: another coding, broken, or more than ``max_bytes``.
     """
-    encoding = _encoding(call)
+    encoding = call.encoding
     if encoding == "identity":
         return call.body
     if encoding not in _INFLATED:

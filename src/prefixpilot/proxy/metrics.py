@@ -200,11 +200,15 @@ class Metrics:
         """Count a plan that the engine has."""
         located = [block for block in plan.blocks if block.location_annotation is not None]
         self.predicted.inc(plan.predicted_cached_tokens or 0)
-        self.replaced.inc(sum(block.tokens for block in located))
-        self._of(self.annotations, "location").inc(len(located))
-        self._of(self.annotations, "order").inc(plan.order_annotation is not None)
-        texts = [block.location_annotation for block in located] + [plan.order_annotation]
-        self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
+        texts = [block.location_annotation for block in located]
+        if located:
+            self.replaced.inc(sum(block.tokens for block in located))
+            self._of(self.annotations, "location").inc(len(located))
+        if plan.order_annotation is not None:
+            self._of(self.annotations, "order").inc()
+            texts.append(plan.order_annotation)
+        if texts:
+            self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
 
     def count_treatment(self, report: TreatmentReport | None, changes: Sequence[Change]) -> None:
         """Count what was done to a request that the engine has."""

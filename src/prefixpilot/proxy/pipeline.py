@@ -237,9 +237,11 @@ class Pipeline:
     def _prefaced(self, prompt: Prompt, options: Options) -> Prefaced:
         """The front of a request with blocks, or of a conversation, kept steady; as it came if that fails. What was
         told of times lives in memory: in a conversation that is kept on disk, no time is rounded."""
-        preface, kept = self._preface, options.conversation is not None and self._settings.store.state_dir is not None
+        if (preface := self._preface) is None:
+            return Prefaced(Steadied(prompt))
+        kept = options.conversation is not None and self._settings.store.state_dir is not None
         times = None if kept or self._times is None else self._times(options)
-        front = None if preface is None else self.attempt("front", lambda: preface.treat(prompt, options, times))
+        front = self.attempt("front", lambda: preface.treat(prompt, options, times))
         return front if isinstance(front, Prefaced) else Prefaced(Steadied(prompt))
 
     def _with_front(self, draft: Draft, as_came: Forward) -> Forward:

@@ -8,7 +8,7 @@ from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.wire.exchange import Exchange
-from prefixpilot.proxy.wire.upstream import EngineResponse, chunks
+from prefixpilot.proxy.wire.upstream import EngineResponse, chunks, is_complete, whole
 from prefixpilot.proxy.wire.usage import UsageFilter
 
 
@@ -21,6 +21,9 @@ async def pass_on(
 ) -> None:
     """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
     the turn is on disk, if it goes there."""
+    if is_complete(response):
+        await _pass_whole(exchange, whole(response), observation, conversations, usage)
+        return
     held = b""
     hold = observation is not None and observation.holds_last and _is_json(response)
     async with aclosing(chunks(response)) as pieces:
@@ -40,6 +43,22 @@ async def pass_on(
         if observation.unsettled():
             await conversations.settle()
     await exchange.write(held if usage is None else usage.finish(), more=False)
+
+
+async def _pass_whole(
+    exchange: Exchange,
+    data: bytes,
+    observation: Observation | None,
+    conversations: Conversations,
+    usage: UsageFilter | None,
+) -> None:
+    """A body that came with its head: read before any of it is passed on."""
+    if observation is not None:
+        observation.feed(data)
+        observation.finish()
+        if observation.unsettled():
+            await conversations.settle()
+    await exchange.write(data if usage is None else usage.feed(data) + usage.finish(), more=False)
 
 
 def usage_filter(forward: Forward | None, response: EngineResponse) -> UsageFilter | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
@@ -98,6 +99,8 @@ class Past:
         restored = sum(text_bytes(turn.text) for turn in self.restored.turns.values())
         return self.size.model, self.size.client_bytes + restored + text_bytes(text)
 
+
+_BLOCK: Final = attrgetter("block")
 
 ALONE: Final = Past()
 
@@ -202,7 +205,7 @@ def turn_of(
         record,
         None if plan is None else without_texts(plan),
         spans=spans,
-        names=tuple([text_digest(planned.block) for planned in plan.blocks]) if plan is not None and spans else (),
+        names=tuple(map(text_digest, map(_BLOCK, plan.blocks))) if plan is not None and spans else (),
         dropped=past.restored.dropped if past.restored.deepest is None else 0,
     )
 

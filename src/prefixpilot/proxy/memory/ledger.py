@@ -22,6 +22,9 @@ from prefixpilot.proxy.memory.journal import NO_JOURNAL, Erased, Journal
 from prefixpilot.proxy.memory.records import GONE, MAX_REPLIES, NOTHING_RESTORED, Brought, LedgerKey, Restoration, Turn
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Likeness, Reply, Said
 
+_NONE_YET: Final = Conversation()
+"""Stands for a conversation that is not recorded. Nothing is ever added to it."""
+
 FORGOTTEN_PER_CONVERSATION: Final = 4
 """Digests of forgotten conversations that are kept for each one that may be held: some 100 bytes each."""
 
@@ -180,7 +183,10 @@ class Ledger:
         """Whether a turn is recorded and kept, or would be if it were sent now. O(turns of its branch)."""
         if not self._journal.healthy:
             return False
-        conversation = self._conversations.get(key) or Conversation()
+        conversation = self._conversations.get(key)
+        if conversation is None and turn.parent is None:
+            return self._fits(_NONE_YET, (turn,))
+        conversation = conversation or _NONE_YET
         deepest, missing = conversation.place(turn.path())
         return not missing or self._fits(conversation, missing) or self._fits_alone(deepest, missing)
 

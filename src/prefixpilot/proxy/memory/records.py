@@ -58,11 +58,9 @@ class LedgerKey:
         return self._digest
 
     def _hashed(self) -> bytes:
-        hashed = hashlib.blake2b(digest_size=16)
-        for part in (self.tenant, self.credential, self.conversation, self.mode):
-            encoded = part.encode("utf-8", "surrogatepass")
-            hashed.update(len(encoded).to_bytes(8, "big") + encoded)
-        return hashed.digest()
+        named = self.tenant, self.credential, self.conversation, self.mode
+        parts = [part.encode("utf-8", "surrogatepass") for part in named]
+        return hashlib.blake2b(b"".join([len(p).to_bytes(8, "big") + p for p in parts]), digest_size=16).digest()
 
 
 @dataclass(eq=False, slots=True)
@@ -164,7 +162,8 @@ class Turn:
         size = _TURN_BYTES + _HEADINGS_BYTES + sys.getsizeof(self.text)
         size += len(self.labels) * _LABEL_BYTES + len(self.record.labels) * _RECORDED_LABEL_BYTES
         if self.plan is not None:
-            size += sum(_BLOCK_BYTES + sys.getsizeof(b.location_annotation) for b in self.plan.blocks)
+            located = [b.location_annotation for b in self.plan.blocks if b.location_annotation is not None]
+            size += len(self.plan.blocks) * _BLOCK_BYTES + sum(map(sys.getsizeof, located))
             size += sys.getsizeof(self.plan.order_annotation) + len(self.spans) * _SPAN_BYTES
         return size
 

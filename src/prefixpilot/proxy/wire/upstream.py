@@ -212,6 +212,14 @@ def is_complete(response: EngineResponse) -> bool:
     return response.content.is_eof()
 
 
+def whole(response: EngineResponse) -> bytes:
+    """The raw body of a response that :func:`is_complete`. Raises as :func:`chunks`."""
+    try:
+        return response.content.read_nowait()
+    except (aiohttp.ClientError, OSError) as error:
+        raise EngineBrokeOffError(f"the engine broke off: {_reason(error)}") from error
+
+
 def response_headers(response: EngineResponse) -> RawHeaders:
     """The engine's headers but those of its connection, names in lower case as ASGI wants them."""
     return [(key.lower(), value) for key, value in end_to_end(response.raw_headers)]
