@@ -94,7 +94,7 @@ class Request:
         if not isinstance(self.blocks, Iterable):
             raise InvalidRequestError("Request.blocks", f"is {type(self.blocks).__name__}", "give a list of blocks")
         object.__setattr__(self, "blocks", tuple(self.blocks))
-        for position, block in enumerate(self.blocks):
+        for position, block in enumerate(() if set(map(type, self.blocks)) == {ContextBlock} else self.blocks):
             if not isinstance(block, ContextBlock):
                 raise InvalidRequestError(
                     f"Request.blocks[{position}]",

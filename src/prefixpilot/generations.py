@@ -18,6 +18,9 @@ class Generations(Generic[K, V]):
     What is used goes to the newer generation; when that has half of the bound, the older one is forgotten and the newer
     takes its place. So a use is one look-up, and what was used lately, up to half of the bound, is known.
 
+    Attributes:
+        newer: what was used lately. To look here first, and to call ``get`` for what is not here, saves a call.
+
     Args:
         max_size: of all values together. One that has more than half of it is not kept.
         size: of a value; always the same of the same value.
@@ -27,13 +30,13 @@ class Generations(Generic[K, V]):
         self._most = max_size // 2
         self._size_of = size
         self._lock = Lock()
-        self._newer: dict[K, V] = {}
+        self.newer: dict[K, V] = {}
         self._older: dict[K, V] = {}
         self._newer_size = 0
         self._older_size = 0
 
     def __len__(self) -> int:
-        return len(self._newer) + len(self._older)
+        return len(self.newer) + len(self._older)
 
     @property
     def size(self) -> int:
@@ -42,7 +45,7 @@ class Generations(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value of a key, if it is kept."""
-        found = self._newer.get(key)
+        found = self.newer.get(key)
         return self._used_again(key) if found is None else found
 
     def put(self, key: K, value: V) -> None:
@@ -53,9 +56,9 @@ class Generations(Generic[K, V]):
         with self._lock:
             self._forget(key)
             if self._newer_size + size > self._most:
-                self._older, self._older_size = self._newer, self._newer_size
-                self._newer, self._newer_size = {}, 0
-            self._newer[key] = value
+                self._older, self._older_size = self.newer, self._newer_size
+                self.newer, self._newer_size = {}, 0
+            self.newer[key] = value
             self._newer_size += size
 
     def _used_again(self, key: K) -> V | None:
@@ -65,7 +68,7 @@ class Generations(Generic[K, V]):
         return found
 
     def _forget(self, key: K) -> None:
-        if (before := self._newer.pop(key, None)) is not None:
+        if (before := self.newer.pop(key, None)) is not None:
             self._newer_size -= self._size_of(before)
         elif (before := self._older.pop(key, None)) is not None:
             self._older_size -= self._size_of(before)
@@ -73,8 +76,8 @@ class Generations(Generic[K, V]):
     def check_invariants(self) -> None:
         """Raises InvariantError: a generation is too large, a size is wrong, or a key is in both. O(everything)."""
         with self._lock:
-            for held, size in ((self._newer, self._newer_size), (self._older, self._older_size)):
+            for held, size in ((self.newer, self._newer_size), (self._older, self._older_size)):
                 if size > self._most or size != sum(map(self._size_of, held.values())):
                     raise InvariantError(f"a generation of {len(held)} values is taken for {size} of {self._most}")
-            if not self._newer.keys().isdisjoint(self._older):
+            if not self.newer.keys().isdisjoint(self._older):
                 raise InvariantError("a value is in both generations")

@@ -12,7 +12,7 @@ _DIGEST_BYTES = 16
 
 
 def rendered_text(block: ContextBlock) -> str:
-    """What stands behind the block's label in a prompt: a space and the title, if it has one; a line break; the text."""
+    """What stands behind the block's label in a prompt: a space and its title, or nothing; a line break; its text."""
     return f"\n{block.text or ''}" if block.title is None else f" {block.title}\n{block.text or ''}"
 
 
@@ -28,8 +28,9 @@ def normalize(text: str, normalization: Normalization) -> str:
 
 
 def block_identity(block: ContextBlock, normalization: Normalization = "none") -> BlockId:
-    """The identity of a block: the hash of its rendered text, or its id where it has no text. Kept on the block, but for
-    a normalised one.
+    """The identity of a block: the hash of its rendered text, or its id where it has no text.
+
+    Kept on the block, but for a normalised one.
 
     A caller's id is only a name as soon as there is a text: an id whose text has changed is another block, since the
     engine caches bytes. Lone surrogates are hashed as they are, so every ``str`` has an identity.

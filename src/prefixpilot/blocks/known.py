@@ -33,7 +33,7 @@ class KnownBlocks:
             InvalidRequestError: as that.
         """
         key = text, id, title
-        known = self._kept.get(key)
+        known = self._kept.newer.get(key) or self._kept.get(key)
         if known is None or type(known.id) is not type(id):
             known = ContextBlock(text, id, title)
             self._kept.put(key, known)

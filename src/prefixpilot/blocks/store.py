@@ -94,7 +94,7 @@ class BlockStore:
         return _stored(block_id, block, known.tokens, known.first_seen)
 
     def intern_all(self, blocks: Sequence[ContextBlock]) -> list[StoredBlock]:
-        """:meth:`intern` of each, in parallel. What was used lately, and has its identity, is looked up here, faster."""
+        """:meth:`intern` of each, in parallel. What was used lately and has its identity is looked up here, faster."""
         result = []
         for block in blocks:
             block_id = block.id if block.text is None else block._identity if self._as_is else None

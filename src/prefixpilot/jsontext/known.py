@@ -78,7 +78,7 @@ class KnownElements:
 
     def _element(self, text: str, at: int, scan: Scan, plain: Callable[[], bool]) -> tuple[Any, int]:
         key = text[at : at + 32], text[at + 128 : at + 160]
-        known = self._kept.get(key)
+        known = self._kept.newer.get(key) or self._kept.get(key)
         if known is not None and text.startswith(known.written, at):
             return known.value, at + len(known.written)
         value, end = scan(text, at)

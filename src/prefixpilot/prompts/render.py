@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prefixpilot.annotations import Templates, written_label
 from prefixpilot.core import Plan, PlannedBlock
 from prefixpilot.errors import InvalidRequestError
@@ -32,8 +34,15 @@ def paragraph_parts(planned: PlannedBlock, templates: Templates) -> tuple[str, .
 
 def heading(planned: PlannedBlock, templates: Templates) -> str:
     """What stands in front of the text of a block that stands in full: its label, its title, a line break."""
-    label = written_label(planned.label, templates)
-    return label + "\n" if planned.block.title is None else f"{label} {planned.block.title}\n"
+    if planned.block.title is None:
+        return _line(planned.label, templates.label)
+    return f"{written_label(planned.label, templates)} {planned.block.title}\n"
+
+
+@lru_cache(maxsize=4096)
+def _line(name: str, label: str) -> str:
+    """A line that has nothing but a label. The same few again and again."""
+    return written_label(name, Templates(label=label)) + "\n"
 
 
 def render_blocks(plan: Plan) -> str:

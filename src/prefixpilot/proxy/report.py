@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -55,16 +55,23 @@ class PlanReport:
     gone: bool = False
     overflow: int = 0
     cache: str = UNKNOWN
+    _summary: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def replaced(self) -> int:
         """Blocks that do not stand in full in this turn's own text."""
         if self.plan is None:
             return 0
-        return sum(block.location_annotation is not None for block in self.plan.blocks)
+        return len(self.plan.blocks) - [block.location_annotation for block in self.plan.blocks].count(None)
 
     def summary(self) -> dict[str, Any]:
-        """All but the labels. What is unknown is ``null``."""
+        """All but the labels. What is unknown is ``null``. Made once; nobody changes it."""
+        if self._summary is None:
+            object.__setattr__(self, "_summary", self._told())
+        assert self._summary is not None
+        return self._summary
+
+    def _told(self) -> dict[str, Any]:
         plan = self.plan
         summary = {
             "request_id": self.request_id,

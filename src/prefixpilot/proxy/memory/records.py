@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
@@ -183,10 +184,11 @@ class Turn:
 
 def without_texts(plan: Plan) -> Plan:
     """The plan without its texts; blocks are known by ``block_id``. Small, and still good to report and learn."""
-    blocks = [
-        PlannedBlock(b.block_id, NO_TEXT, b.position, b.label, b.location_annotation, b.tokens) for b in plan.blocks
-    ]
-    return replace(plan, blocks=tuple(blocks))
+    return replace(plan, blocks=tuple([_planned_block((block[0], NO_TEXT, *block[2:])) for block in plan.blocks]))
+
+
+_planned_block = partial(tuple.__new__, PlannedBlock)
+"""``PlannedBlock._make`` without the Python frame."""
 
 
 @dataclass(frozen=True, slots=True)

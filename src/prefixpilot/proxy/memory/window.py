@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -28,18 +29,23 @@ def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
     """
     spans = []
     start = 0
+    templates = plan.templates
     for planned in plan.blocks:
         if planned.location_annotation is None:
-            head, words = heading(planned, plan.templates), planned.block.text or ""
+            head, words = heading(planned, templates), planned.block.text or ""
         else:
             head, words = planned.location_annotation, ""
         begun = start + len(head)
         if not (text.startswith(head, start) and text.startswith(words, begun)):
             return ()
         end = begun + len(words)
-        spans.append(Span(start, end))
+        spans.append(_span((start, end)))
         start = end + len(PARAGRAPH)
     return tuple(spans)
+
+
+_span = partial(tuple.__new__, Span)
+"""``Span._make`` without the Python frame."""
 
 
 def text_bytes(text: str) -> int:
