@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from prefixpilot.jsontext import Edit, InsertElement, JsonText, RemoveMember, SetText
 from prefixpilot.jsontext import escapes as plain
-from prefixpilot.proxy.escaping import compact, dumped, escaped, place
+from prefixpilot.proxy.escaping import Placing, compact, dumped, escaped
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\\"\n\r\t\x00\x7f\x1f/é\ud800😀'))
+LONG = ["a" * 300, 'He said "yes".\n' * 40, "\u00e9" * 280, "b\\" * 200]
 KEPT = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
@@ -44,7 +45,7 @@ def test_compact_json_is_that_of_the_standard_library(value: Any) -> None:
 def test_a_body_is_the_same_whoever_escapes(question: str, documents: str, plainly: bool) -> None:
     body = {"messages": [{"content": question}, {"content": [{"type": "text", "text": question}]}], "big": 1 << 70}
     data = json.dumps(body, ensure_ascii=not plainly).encode("utf-8", "surrogatepass")
-    source = JsonText.read(data)
+    source, placing = JsonText.read(data), Placing(1 << 20)
     part = {"type": "text", "text": f"{documents}\n\n"}
     edits: list[Edit] = [
         SetText(("messages", 0, "content"), f"{documents}\n\n{question}"),
@@ -52,8 +53,44 @@ def test_a_body_is_the_same_whoever_escapes(question: str, documents: str, plain
         RemoveMember((), "nothing"),
     ]
     ours, ordinary = (
-        json.loads(made.decode("utf-8", "surrogatepass")) for made in (place(source, edits), source.edited(edits))
+        json.loads(made.decode("utf-8", "surrogatepass"))
+        for made in (placing.place(source, edits), source.edited(edits))
     )
     assert ours == ordinary
     assert ours["messages"][1]["content"][0] == part
     assert ours["big"] == 1 << 70
+
+
+@given(st.lists(TEXTS | st.sampled_from(LONG), max_size=5), TEXTS, st.booleans())
+def test_a_text_in_parts_is_written_as_if_it_were_one(parts: list[str], question: str, plainly: bool) -> None:
+    data = json.dumps({"content": question}, ensure_ascii=not plainly).encode("utf-8", "surrogatepass")
+    source, placing = JsonText.read(data), Placing(1 << 20)
+    text = "".join(parts) + question
+    whole = source.edited([SetText(("content",), text)], escaped)
+    for _ in range(2):  # new to it, and known
+        assert placing.place(source, [SetText(("content",), text, (*parts, question))]) == whole
+        assert (
+            placing.place(source, [SetText(("content",), text, (*parts[:-1], "".join(parts[-1:]) + question))]) == whole
+        )
+
+
+def test_parts_that_do_not_end_with_the_old_string_are_not_asked() -> None:
+    source = JsonText.read(b'{"content": "Why?"}')
+    assert source.edited([SetText(("content",), "How?", ("H", "ow?"))]) == b'{"content": "How?"}'
+
+
+@given(st.lists(st.sampled_from(LONG), max_size=8))
+def test_a_text_that_came_before_is_escaped_as_before(texts: list[str]) -> None:
+    placing = Placing(8 * 2 * 4096)
+    for text in texts:
+        assert placing.escaped(text) == escaped(text)
+        assert placing.size <= 8 * 2 * 4096
+
+
+def test_only_blocks_are_kept() -> None:
+    placing = Placing(1 << 20)
+    for text in ("a" * 20, "a" * 100_000, "\ud800" * 1000):
+        assert placing.escaped(text) == escaped(text)
+        assert placing.size == 0
+    placing.escaped(LONG[0])
+    assert placing.size > 0

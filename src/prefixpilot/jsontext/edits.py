@@ -20,10 +20,16 @@ Pointer: TypeAlias = tuple[str | int, ...]
 
 
 class SetText(NamedTuple):
-    """The string there becomes ``text``. Where it begins or ends with all of the old string, that stays as written."""
+    """The string there becomes ``text``. Where it begins or ends with all of the old string, that stays as written.
+
+    Attributes:
+        parts: what ``text`` is made of, joined, where the old string is at the end of the last one: then they are
+            escaped one by one. Empty if nobody says.
+    """
 
     pointer: Pointer
     text: str
+    parts: Sequence[str] = ()
 
 
 class Permute(NamedTuple):
@@ -71,6 +77,7 @@ class _Node:
 
     children: dict[str | int, _Node] = field(default_factory=dict)
     text: str | None = None
+    parts: Sequence[str] = ()
     order: Sequence[int] | None = None
     members: dict[str, Any] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -103,7 +110,7 @@ def _add(node: _Node, edit: Edit) -> None:
     match edit:
         case SetText():
             _check(node.text is None, edit.pointer, "gets two texts")
-            node.text = edit.text
+            node.text, node.parts = edit.text, edit.parts
         case Permute():
             _check(node.order is None, edit.pointer, "is permuted twice")
             node.order = edit.order
@@ -133,17 +140,20 @@ class _Writer:
         _check(kind == "{" or not of_object, pointer, "is no object")
         if node.text is not None:
             _check(kind == '"' and not node.children, pointer, "is no string")
-            return self._string(start, end, node.text)
+            return self._string(start, end, node.text, node.parts)
         _check(kind in "[{" or not node.children, pointer, "holds no values")
         if kind == "{":
             return self._object(start, end, node, pointer)
         return self._array(start, end, node, pointer) if kind == "[" else iter((self._text[start:end],))
 
-    def _string(self, start: int, end: int, new: str) -> Iterator[str]:
+    def _string(self, start: int, end: int, new: str, parts: Sequence[str]) -> Iterator[str]:
         written = self._text[start + 1 : end - 1]
         old = json.loads(f'"{written}"')
         yield '"'
-        if new.endswith(old):
+        if parts and parts[-1].endswith(old):
+            yield from self._all_characters((*parts[:-1], parts[-1][: len(parts[-1]) - len(old)]), written)
+            yield written
+        elif new.endswith(old):
             yield self._characters(new[: len(new) - len(old)], written)
             yield written
         elif new.startswith(old):
@@ -211,6 +221,14 @@ class _Writer:
         """``new`` as it stands in a JSON string: beyond ASCII as the client writes it, plain or escaped."""
         plain = self._escape(new) if new.isascii() or not written.isascii() else None
         return json.dumps(new)[1:-1] if plain is None else plain
+
+    def _all_characters(self, parts: Sequence[str], written: str) -> Sequence[str]:
+        """What is between the quotes for all of them together, as :meth:`_characters` writes it."""
+        plain: list[str | None] = [None]
+        if not written.isascii() or all(map(str.isascii, parts)):
+            plain = list(map(self._escape, parts))
+        escapes = [part for part in plain if part is not None]
+        return escapes if len(escapes) == len(parts) else [json.dumps(part)[1:-1] for part in parts]
 
     def _json(self, value: Any) -> str:
         """A value in ASCII. A part of a message is an object whose text is long."""

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from sys import getsizeof
 from typing import Any, Final
 
 from prefixpilot.errors import MissingExtraError
+from prefixpilot.generations import Generations
 from prefixpilot.jsontext import Edit, JsonText
 
 try:
     import orjson
 except ImportError:
     raise MissingExtraError("orjson", 'pip install "prefixpilot[proxy]"') from None
+
+SHORTEST: Final = 256
+LONGEST: Final = 32 << 10
+"""Characters of a text that is kept: blocks, not what is made of many."""
 
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -52,6 +58,37 @@ def compact(value: Any) -> bytes:
     return data if data.isascii() else _COMPACT.encode(value).encode("ascii")
 
 
-def place(source: JsonText, edits: Sequence[Edit]) -> bytes:
-    """:meth:`JsonText.edited`."""
-    return source.edited(edits, escaped)
+class Placing:
+    """Puts texts into bodies. What a text looks like there is kept, for it may come again. Bounded; threads may share
+    it.
+
+    Args:
+        max_bytes: of what is kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._kept: Generations[str, str] = Generations(max_bytes, _size)
+
+    @property
+    def size(self) -> int:
+        """Bytes held: an estimate."""
+        return self._kept.size
+
+    def place(self, source: JsonText, edits: Sequence[Edit]) -> bytes:
+        """:meth:`JsonText.edited`."""
+        return source.edited(edits, self.escaped)
+
+    def escaped(self, text: str) -> str | None:
+        """:func:`escaped`. O(1) for a ``str`` of some length that came before."""
+        if not SHORTEST <= len(text) <= LONGEST:
+            return escaped(text)
+        found = self._kept.newer.get(text) or self._kept.get(text)
+        if found is None and (found := escaped(text)) is not None:
+            found = text if found == text else found
+            self._kept.put(text, found)
+        return found
+
+
+def _size(found: str) -> int:
+    """Of what is found, and of the text that it is found by."""
+    return 2 * getsizeof(found) + 512

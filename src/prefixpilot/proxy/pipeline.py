@@ -38,8 +38,9 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.escaping import place
+from prefixpilot.proxy.escaping import Placing
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, learning, untouched
+from prefixpilot.proxy.intake import KNOWN_BYTES
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
@@ -52,7 +53,7 @@ from prefixpilot.proxy.report import UNKNOWN, PlanReport, RecentPlans, plan_head
 from prefixpilot.proxy.settings import MODES, ProxySettings
 from prefixpilot.proxy.steady import Steadied
 from prefixpilot.proxy.steps import Failed, Parse, Planner, Treat, Treatment
-from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, plain
+from prefixpilot.proxy.turns import ALONE, Draft, Past, Planned, in_parts, plain
 from prefixpilot.proxy.windows import Windows
 from prefixpilot.proxy.wire import headers as h
 
@@ -73,7 +74,7 @@ class Pipeline:
         *,
         parse: Parse = parse_request,
         render: Callable[[Plan], str] = render_blocks,
-        place: Callable[[JsonText, Sequence[Edit]], bytes] = place,
+        place: Callable[[JsonText, Sequence[Edit]], bytes] | None = None,
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
@@ -89,7 +90,7 @@ class Pipeline:
         self._ledger = ledger
         self._metrics = metrics
         self._plans = plans
-        self._place = place
+        self._place = Placing(KNOWN_BYTES).place if place is None else place
         self._describe = describe
         self._observer = observer
         self._treat = treat
@@ -229,7 +230,8 @@ class Pipeline:
         texts = restored.texts
         if planned.text:
             texts[draft.asked.newest_user] = planned.text
-        edits = draft.ended([*draft.asked.edits(texts), *draft.front_edits, *self._trials.edits(draft.asked.prompt)])
+        placed = in_parts(draft.asked, texts, planned)
+        edits = draft.ended([*placed, *draft.front_edits, *self._trials.edits(draft.asked.prompt)])
         body = self._place(draft.source, edits)
         marked = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
         return body if marked is None else marked

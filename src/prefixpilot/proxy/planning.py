@@ -16,7 +16,7 @@ from prefixpilot.proxy.forward import Ticket
 from prefixpilot.proxy.memory.history import History
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
-from prefixpilot.proxy.memory.window import fitted
+from prefixpilot.proxy.memory.window import fitted, laid_out
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.steps import Attempt, Failed, Planner
 from prefixpilot.proxy.turns import (
@@ -135,9 +135,11 @@ class TurnPlanner:
         known = told_apart(record, headings) if options.dedupe else replace(record, labels={})
         made = Made(plan, plan) if plan is not None else self._make(request_of(asked, options), record, known, options)
         text = self._render(made.sent)
-        turn = turn_of(asked, past, text, made.sent.labels, record.after(made.sent), made.sent)
+        spans, parts = laid_out(made.sent, text)
+        labels = made.sent.labels
+        turn = turn_of(asked, past, text, labels, record.after(made.sent), made.sent, spans)
         ticket = Ticket(made.learnt, past.key, turn, heard=past.heard, counted=past.counted(text))
-        return Planned(text, made.sent.labels, made.learnt or made.sent, ticket)
+        return Planned(text, labels, made.learnt or made.sent, ticket, parts)
 
     def _make(self, request: Request, record: ConversationRecord, known: ConversationRecord, options: Options) -> Made:
         if options.mode == "shadow":

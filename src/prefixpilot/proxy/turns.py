@@ -12,7 +12,7 @@ from prefixpilot.blocks import text_digest
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import Plan, Request
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import Edit, JsonText
+from prefixpilot.jsontext import Edit, JsonText, SetText
 from prefixpilot.prompts.blocks import plain_text
 from prefixpilot.prompts.request import BlocksRequest
 from prefixpilot.proxy.call import MAX_DISPLACEMENT, Call, Options
@@ -23,11 +23,12 @@ from prefixpilot.proxy.memory.records import (
     Brought,
     LedgerKey,
     Restoration,
+    Span,
     Turn,
     without_texts,
 )
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
-from prefixpilot.proxy.memory.window import spans_of, text_bytes
+from prefixpilot.proxy.memory.window import text_bytes
 from prefixpilot.proxy.preface import Prefaced
 from prefixpilot.proxy.steps import Failed
 from prefixpilot.proxy.windows import Windows
@@ -143,12 +144,14 @@ class Planned:
         labels: of the request's blocks, by the client's position.
         plan: to report; ``None`` if nothing was planned.
         ticket: what to learn.
+        parts: what the text is made of, joined; empty if that is not known.
     """
 
     text: str
     labels: tuple[str, ...]
     plan: Plan | None = None
     ticket: Ticket = NOTHING_TO_LEARN
+    parts: tuple[str, ...] = ()
 
 
 def brought_by(asked: BlocksRequest) -> Brought | None:
@@ -183,6 +186,17 @@ def bounded(asked: BlocksRequest, max_displacement: int) -> BlocksRequest:
     return replace(asked, constraints=constraints)
 
 
+def in_parts(asked: BlocksRequest, texts: Mapping[int, str], planned: Planned) -> list[Edit]:
+    """:meth:`BlocksRequest.edits`, that of this turn's text in the parts that it is made of. Raises as that."""
+    edits = asked.edits(texts)
+    if planned.parts:
+        place = list(texts).index(asked.newest_user)
+        edit = edits[place]
+        if isinstance(edit, SetText):  # the text, and behind it the client's
+            edits[place] = edit._replace(parts=(*planned.parts, edit.text[len(planned.text) :]))
+    return edits
+
+
 def turn_of(
     asked: BlocksRequest,
     past: Past,
@@ -190,11 +204,11 @@ def turn_of(
     labels: Iterable[str],
     record: ConversationRecord,
     plan: Plan | None = None,
+    spans: tuple[Span, ...] = (),
 ) -> Turn | None:
     """The turn to record; ``None`` if it stands alone, or is a tool loop whose user message we did not see."""
     if past.history is None or (asked.in_tool_loop and not text):
         return None
-    spans = () if plan is None else spans_of(plan, text)
     return Turn(
         past.history.chains[asked.newest_user],
         past.history.messages[asked.newest_user],

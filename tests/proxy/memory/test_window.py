@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefixpilot import Request
+from prefixpilot import ContextPilot, Request
+from prefixpilot.core import ContextBlock, RequestId
 from prefixpilot.prompts import render_blocks
 from prefixpilot.proxy.memory.records import Restoration, Turn
-from prefixpilot.proxy.memory.window import LOW_WATER, fitted, spans_of, text_bytes
+from prefixpilot.proxy.memory.window import LOW_WATER, fitted, laid_out, spans_of, text_bytes
 
 from .support import PILOT, converse, history, turn
 
@@ -131,3 +133,16 @@ def test_random_histories_cut_again_and_again(turns: list[list[int]], room: int,
 def test_history_helper_is_what_the_chains_say() -> None:
     (one,) = converse([["a"]])
     assert history(["Question 0?"]).chains[0] == one.chain
+
+
+def test_the_parts_of_a_text_are_that_text_and_hold_the_words_of_its_blocks_themselves() -> None:
+    words = ["One. " * 99, "Two."]
+    blocks = [ContextBlock(words[0]), ContextBlock(words[1], title="T"), ContextBlock(words[0])]
+    plan = ContextPilot().propose(Request(tuple(blocks), RequestId("r")))
+    for planned in (plan, replace(plan, order_annotation="Read it so.")):
+        text = render_blocks(planned)
+        spans, parts = laid_out(planned, text)
+        assert "".join(parts) == text and spans == spans_of(planned, text)
+        assert any(part is words[0] for part in parts)
+        assert "".join(laid_out(planned, text + "!").parts) == text + "!"
+        assert laid_out(planned, "!" + text) == laid_out(planned, text.replace("\n\n", "\n \n", 1)) == ((), ())

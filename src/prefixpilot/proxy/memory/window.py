@@ -22,14 +22,22 @@ LOW_WATER: Final = 0.75
 """Share of the window that a history is cut down to."""
 
 
-def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
-    """Where each block of a plan stands in the text that it was rendered to; empty if the text is another rendering.
+class LaidOut(NamedTuple):
+    """Where each block of a plan stands in a text, and what the text is made of, joined. Nothing is known: both empty.
 
-    O(bytes of the text).
+    Attributes:
+        parts: what stands before a block's words, the words (the block's own ``str``), what stands between, and so on.
     """
-    spans = []
-    start = 0
-    templates = plan.templates
+
+    spans: tuple[Span, ...] = ()
+    parts: tuple[str, ...] = ()
+
+
+def laid_out(plan: Plan, text: str) -> LaidOut:
+    """How a plan stands in the text that it was rendered to; nothing if the text is another rendering. O(bytes)."""
+    spans: list[Span] = []
+    parts: list[str] = []
+    start, end, templates = 0, 0, plan.templates
     for planned in plan.blocks:
         if planned.location_annotation is None:
             head, words = heading(planned, templates), planned.block.text or ""
@@ -37,11 +45,20 @@ def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
             head, words = planned.location_annotation, ""
         begun = start + len(head)
         if not (text.startswith(head, start) and text.startswith(words, begun)):
-            return ()
+            return LaidOut()
+        if spans and not text.startswith(PARAGRAPH, end):
+            return LaidOut()
         end = begun + len(words)
         spans.append(_span((start, end)))
+        parts += (head, words, PARAGRAPH)
         start = end + len(PARAGRAPH)
-    return tuple(spans)
+    parts[-1:] = [text[end:]]
+    return LaidOut(tuple(spans), tuple(parts))
+
+
+def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:
+    """The spans of :func:`laid_out`."""
+    return laid_out(plan, text).spans
 
 
 _span = partial(tuple.__new__, Span)
