@@ -61,6 +61,12 @@ class Generations(Generic[K, V]):
             self.newer[key] = value
             self._newer_size += size
 
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self.newer, self._newer_size = {}, 0
+            self._older, self._older_size = {}, 0
+
     def _used_again(self, key: K) -> V | None:
         found = self._older.get(key)
         if found is not None:

@@ -39,6 +39,10 @@ class KnownBlocks:
             self._kept.put(key, known)
         return known
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
     def check_invariants(self) -> None:
         """Raises InvariantError: see :class:`prefixpilot.generations.Generations`."""
         self._kept.check_invariants()

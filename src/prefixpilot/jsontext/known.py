@@ -86,6 +86,10 @@ class KnownElements:
             self._kept.put(key, _Element(text[at:end], value))
         return value, end
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
     def check_invariants(self) -> None:
         """Raises InvariantError: see :class:`prefixpilot.generations.Generations`."""
         self._kept.check_invariants()

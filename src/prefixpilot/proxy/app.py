@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from importlib import import_module
 from threading import RLock
 from time import monotonic
 from typing import Any, TypeVar
 
 from prefixpilot.apis import API_OF_PATH, APIS, Api
-from prefixpilot.blocks import KnownBlocks
 from prefixpilot.core import Plan, TenantId
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.pilot import ContextPilot
-from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
 from prefixpilot.proxy.cache.following import followed
@@ -31,7 +28,6 @@ from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.intake import (
-    KNOWN_BYTES,
     LongBody,
     api_near,
     check_not_misplaced,
@@ -39,6 +35,7 @@ from prefixpilot.proxy.intake import (
     long_body,
     with_block_bound,
 )
+from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.ordinary.recognition import Recognition
@@ -51,7 +48,7 @@ from prefixpilot.proxy.report import UNKNOWN, RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.slots import Slots
-from prefixpilot.proxy.steps import Failed, Parse, Planner
+from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
 from prefixpilot.proxy.windows import Windows
@@ -108,8 +105,9 @@ class ProxyApp:
         self._plans = guarded(RecentPlans(settings.max_plans, settings.max_plan_bytes), lock)
         self._conversations = Conversations(settings, self.metrics, lock, self._attempt, steps.pop("ledger", None))
         self._ledger = self._conversations.ledger
+        self._texts = KnownTexts()
         self._windows = guarded(Windows(settings.store.context_window), lock)
-        steps["parse"] = with_block_bound(steps.get("parse", _parse()), settings.max_request_blocks)
+        steps["parse"] = with_block_bound(steps.get("parse", self._texts.parse), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
         self._upstream = Upstream(settings)
@@ -125,6 +123,7 @@ class ProxyApp:
             self.metrics,
             self._plans,
             windows=self._windows,
+            texts=self._texts,
             preface=self._preface if self._preface.on else None,
             times=None if self._ordinary is None else self._ordinary.times,
             cache_state=self._known,
@@ -146,8 +145,8 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots, self._cache
-        held = Held(self._planner, *kept)
+        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots
+        held = Held(self._planner, *kept, self._texts, self._cache)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self.missing)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
         return Front(settings, self.metrics, in_flight, accounts, self._tenants, own.find, self._proxy)
@@ -378,11 +377,6 @@ def _request_headers(call: Call, forward: Forward, *, named: bool) -> h.RawHeade
         headers = h.without(headers, (h.REQUEST_ID,))
         headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
     return headers
-
-
-def _parse() -> Parse:
-    """What reads blocks, and knows those that came before."""
-    return partial(parse_request, block_of=KnownBlocks(KNOWN_BYTES).of)
 
 
 def _spans(settings: ProxySettings, provider: Any) -> Export | None:

@@ -74,6 +74,10 @@ class Placing:
         """Bytes held: an estimate."""
         return self._kept.size
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
     def place(self, source: JsonText, edits: Sequence[Edit]) -> bytes:
         """:meth:`JsonText.edited`."""
         return source.edited(edits, self.escaped)

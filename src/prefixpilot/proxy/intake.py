@@ -19,10 +19,6 @@ from prefixpilot.proxy.wire.targets import plain_path
 LARGE_BYTES: Final = 1 << 20
 """A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
 
-KNOWN_BYTES: Final = 32 << 20
-"""Of the blocks that came before, as much again of how they are written, and of how we write them: what came in half of
-it is known."""
-
 _COUNTS: Final = (b"/count_tokens", b"/input_tokens")
 """Ends of paths on which an API counts the tokens of a request: without the blocks the count would be wrong."""
 

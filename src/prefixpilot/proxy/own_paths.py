@@ -15,6 +15,7 @@ from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.in_flight import InFlight
+from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.metrics import Metrics, Sizes
 from prefixpilot.proxy.openapi import document
 from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
@@ -51,6 +52,7 @@ class Held:
     preface: Preface
     ordinary: OrdinaryTreat | None
     slots: Slots
+    texts: KnownTexts
     cache: CacheTracker | None = None
 
     @property
@@ -65,6 +67,7 @@ class Held:
         """All but conversations; how much of each there was."""
         self.preface.clear()
         self.slots.clear()
+        self.texts.clear()
         if self.cache is not None:
             self.cache.forget()
         forms = 0 if self.ordinary is None else self.ordinary.clear()

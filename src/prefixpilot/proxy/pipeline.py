@@ -38,9 +38,8 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.escaping import Placing
 from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, learning, untouched
-from prefixpilot.proxy.intake import KNOWN_BYTES
+from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import NOTHING_RESTORED, LedgerKey, Restoration
@@ -75,6 +74,7 @@ class Pipeline:
         parse: Parse = parse_request,
         render: Callable[[Plan], str] = render_blocks,
         place: Callable[[JsonText, Sequence[Edit]], bytes] | None = None,
+        texts: KnownTexts | None = None,
         describe: Callable[[PlanReport], bytes] = plan_header,
         observer: Callable[[int, str, str, str], AnswerObserver] = AnswerObserver,
         treat: Treat | None = None,
@@ -90,7 +90,8 @@ class Pipeline:
         self._ledger = ledger
         self._metrics = metrics
         self._plans = plans
-        self._place = Placing(KNOWN_BYTES).place if place is None else place
+        texts = texts or KnownTexts()
+        self._place = place or texts.placing.place
         self._describe = describe
         self._observer = observer
         self._treat = treat
@@ -101,7 +102,7 @@ class Pipeline:
         self._new_id = new_id
         windows = Windows(settings.store.context_window) if windows is None else windows
         self._turns = TurnPlanner(pilot, ledger, metrics, render, self.attempt, windows)
-        self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows)
+        self._reader = BodyReader(parse, settings.max_body_bytes, self._turns.knows, texts.elements)
         self._learner = Learner(pilot, ledger, metrics, self.attempt, windows, self._trials)
 
     def prepare(self, call: Call) -> Forward:

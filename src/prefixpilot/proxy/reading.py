@@ -11,7 +11,6 @@ from prefixpilot.jsontext import JsonText, KnownElements, NoObjectError, Unreada
 from prefixpilot.prompts.blocks import FIELD
 from prefixpilot.prompts.request import BlocksRequest, check_once
 from prefixpilot.proxy.call import Call, Options, check_request_id, may_carry_blocks, unfold
-from prefixpilot.proxy.intake import KNOWN_BYTES
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.turns import bounded
 
@@ -36,13 +35,16 @@ class BodyReader:
     Args:
         max_bytes: that a compressed body may unfold to.
         knows: whether the conversation of a request has recorded turns.
+        known: elements of bodies that came before.
     """
 
-    def __init__(self, parse: Parse, max_bytes: int, knows: Callable[[Options], bool]) -> None:
+    def __init__(
+        self, parse: Parse, max_bytes: int, knows: Callable[[Options], bool], known: KnownElements | None = None
+    ) -> None:
         self._parse = parse
         self._max_bytes = max_bytes
         self._knows = knows
-        self._known = KnownElements(KNOWN_BYTES, (FIELD,))
+        self._known = known
 
     def request(self, call: Call, options: Options) -> ReadRequest | None:
         """A body that has ``context_blocks`` or belongs to a conversation; ``None`` if nothing is to be placed in it.
