@@ -58,7 +58,7 @@ def _block(field: str, element: Any, block_of: BlockOf) -> ContextBlock:
 
 def read_constraints(elements: Sequence[Any]) -> Constraints:
     """What the elements say of their order; each is a block that can be used. Raises InvalidRequestError."""
-    if dict not in set(map(type, elements)):
+    if set(map(type, elements)) <= {str}:
         return UNCONSTRAINED
     groups: dict[str, list[int]] = {}
     pins: dict[str, int] = {}
