@@ -13,7 +13,8 @@ and median. The least says most. Targets, each with 15 documents of 4,000 bytes 
 * ``planned``, ``ledger``: with ``context_blocks``, alone or as the first turn of a conversation of its own;
 * ``relay``, ``relay_httptools``: :mod:`benchmarks.bare_relay`, of the first tree.
 
-A tree is a directory with ``src/``; the default is this one.
+A tree is a directory with ``src/``, or one of installed packages (``build/compiled``, of ``make compiled``); the default
+is this one.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def made_for(name: str) -> list[bytes]:
 def start(stack: ExitStack, tree: Path, cores: set[int], *command: str) -> tuple[int, int]:
     """Port and process of a server made of that tree."""
     port = free_port()
-    os.environ["PYTHONPATH"] = f"{tree / 'src'}{os.pathsep}{ROOT}"
+    sources = tree / "src" if (tree / "src").is_dir() else tree
+    os.environ["PYTHONPATH"] = f"{sources}{os.pathsep}{ROOT}"
     with on_cores(cores):
         return port, stack.enter_context(process([sys.executable, "-m", *command, "--port", str(port)], port))
 
