@@ -13,7 +13,7 @@ and median. The least says most. Targets, each with 15 documents of 4,000 bytes 
 * ``planned``, ``ledger``: with ``context_blocks``, alone or as the first turn of a conversation of its own;
 * ``relay``, ``relay_httptools``: :mod:`benchmarks.bare_relay`, of the first tree.
 
-A tree is a directory with ``src/``, or one of installed packages (``build/compiled``, of ``make compiled``); the default
+A tree is a directory with ``src/``, or one of packages (``build/compiled``, of ``make compiled``); the default
 is this one.
 """
 

@@ -293,7 +293,6 @@ class Pipeline:
 
     def _planned(self, draft: Draft, report: PlanReport, planned: Planned, body: bytes) -> Forward:
         call, options = draft.call, draft.options
-        usage_asked = bool(self._trials.edits(draft.asked.prompt))
         if not options.explain:
             self.attempt("report", lambda: self._plans.add(report))
         forward = Forward(
@@ -308,7 +307,7 @@ class Pipeline:
             ticket=planned.ticket,
             api=call.api.name,
             explain=options.explain,
-            usage_asked=usage_asked,
+            usage_asked=bool(self._trials.edits(draft.asked.prompt)),
             trial=options.trial,
         )
         return _fronted(forward, draft)
