@@ -1,4 +1,4 @@
-from collections.abc import Buffer
+from typing_extensions import Buffer
 
 def link_matrix(matrix: Buffer, sizes: Buffer, first: Buffer, second: Buffer, distance: Buffer, /) -> int: ...
 def link_pairs(
