@@ -67,7 +67,7 @@ def link_contexts(
         sparse = sparse_distances(contexts, alpha, most=_DENSE)
     if sparse is None:
         return average_linkage(pairwise_distances(contexts, alpha), sizes)
-    if kernels is not None or len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2:
+    if kernels is not None or (len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2):
         return sparse_average_linkage(sparse, sizes)
     return average_linkage(sparse.matrix(), sizes)
 
