@@ -23,7 +23,10 @@ class Told:
 
 
 def hook(told: Told, *files: str) -> CompileHook:
-    config: Any = {"modules": [f for f in files if f.endswith(".py")], "kernels": [f for f in files if f.endswith(".c")]}
+    config: Any = {
+        "modules": [f for f in files if f.endswith(".py")],
+        "kernels": [f for f in files if f.endswith(".c")],
+    }
     nothing: Any = None
     application: Any = told
     return CompileHook(str(ROOT), config, nothing, nothing, "", "wheel", application)

@@ -1,4 +1,4 @@
-"""The kernels in C do what NumPy does, on inputs larger than the specification takes; and they refuse what does not fit.
+"""The kernels in C do what NumPy does, on inputs larger than the specification takes; what does not fit they refuse.
 
 Left out on a pure build, where there are none.
 """
@@ -104,4 +104,6 @@ def test_rooms_that_are_too_small_are_refused() -> None:
             group(flat, ints(0, 2), np.ones(2), 1, 0.0, ints(0), ints(0), ints(0, 0), ints(0))
     for place, room in ((ints(0, 1), 0), (ints(1, 1), 1), (ints(-1, 1), 1)):
         with pytest.raises(ValueError, match="holders"):
-            count(0, 2, ints(0, 1, 2), place, ints(1, 0), ints(0, 1), ints(0, 0), 9, *np.zeros((2, room), dtype=np.int64))
+            count(
+                0, 2, ints(0, 1, 2), place, ints(1, 0), ints(0, 1), ints(0, 0), 9, *np.zeros((2, room), dtype=np.int64)
+            )
