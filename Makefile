@@ -16,10 +16,11 @@ RUN    := $(BIN)/python -m
 space  := $(subst ,, )
 STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 
-SOURCES  := $(shell find src -name '*.py')
+SOURCES  := $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.c' -o -name '*.h')
 COMPILED := build/compiled
-ON_COMPILED := $(addprefix tests/,blocks compiled/test_same_outcome.py core formats/test_marks.py index paper pilot tails) \
-	$(addprefix tests/properties/test_,block_store_machine.py index_machine.py pilot_machine.py)
+ON_COMPILED := $(addprefix tests/,blocks compiled/test_kernels.py compiled/test_same_outcome.py core formats/test_marks.py index paper pilot tails) \
+	$(addprefix tests/properties/test_,block_store_machine.py build.py index_machine.py linkage.py pilot_machine.py) \
+	tests/planners
 
 # Tests of floors 0 to 3: no I/O there, so that every line can be reached.
 PURE := $(addprefix tests/,apis blocks compiled core dedup distance formats index jsontext paper pieces pilot planners prefix_cache prompts properties \
@@ -139,10 +140,11 @@ bench-online: compiled ## latency of one plan, pure and compiled, at 2,000 and 1
 	$(RUN) benchmarks.plan_and_optimize --online-only --contexts 100000
 	PYTHONPATH=$(COMPILED) $(RUN) benchmarks.plan_and_optimize --online-only --contexts 100000
 
-bench-ordering: install ## ordering: hit rates, optimum, scale, tables (TRACES=, PEER=, ARGS=--large)
+bench-ordering: compiled ## ordering: hit rates, optimum, scale, tables (TRACES=, PEER=, ARGS=--large)
 	$(RUN) benchmarks.ordering $(TRACES)
 	-$(RUN) benchmarks.optimum $(TRACES)
 	$(RUN) benchmarks.scale $(ARGS)
+	PYTHONPATH=$(COMPILED) $(RUN) benchmarks.scale $(ARGS)
 	[ -z "$(PEER)" ] || $(RUN) benchmarks.peer_ordering $(TRACES) --peer-python $(PEER)
 	$(RUN) benchmarks.tables
 

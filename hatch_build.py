@@ -1,6 +1,7 @@
-"""Builds the modules named in ``pyproject.toml`` with mypyc when a wheel is built and a C compiler is there.
+"""Builds what is named in ``pyproject.toml`` when a wheel is built and a C compiler is there.
 
-One source: the ``.py`` files stay in the wheel beside what was made of them, and are what runs where nothing was made.
+Modules are compiled by mypyc from their only source: the ``.py`` files stay in the wheel beside what was made of them,
+and are what runs where nothing was made. Kernels are C; where they were not made, NumPy does the same.
 Editable installs are never compiled, so that a developer never meets an extension that is older than its source.
 
 PREFIXPILOT_COMPILE: ``0`` never, ``1`` always (a build that cannot compile fails), else where it can.
@@ -24,10 +25,12 @@ LIBRARY = "prefixpilot._compiled"
 TOOLS = ["mypy[mypyc]==2.4.*", "setuptools>=65"]
 LOOSE = ["--follow-imports=silent", "--ignore-missing-imports", "--config-file="]
 """mypy has checked the sources already, with all their dependencies; here it reads their types and no more."""
+EXACT = [] if sys.platform == "win32" else ["-ffp-contract=off"]
+"""Sums and products of kernels are rounded one by one, as NumPy rounds them."""
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg,unused-ignore]
-    """``modules`` (in ``pyproject.toml``): what to compile, relative to ``src/prefixpilot``."""
+    """``modules`` and ``kernels`` (in ``pyproject.toml``): what to compile, relative to ``src/prefixpilot``."""
 
     _made: Path | None = None
 
@@ -49,7 +52,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg,unused-ignore]
         """Why it could not be done; ``None`` if it was."""
         made = Path(tempfile.mkdtemp(prefix="prefixpilot-"))
         try:
-            libraries = compiled(Path(self.root), self.config["modules"], made)
+            libraries = compiled(Path(self.root), self.config["modules"], self.config.get("kernels", []), made)
         except (Exception, SystemExit) as error:  # mypyc and setuptools end with either
             shutil.rmtree(made)
             if _forced():
@@ -84,10 +87,10 @@ def hindrance() -> str | None:
     return None
 
 
-def compiled(root: Path, modules: list[str], made: Path) -> dict[str, str]:
-    """The libraries made of these modules of ``src/prefixpilot``, each with its place in the wheel."""
+def compiled(root: Path, modules: list[str], kernels: list[str], made: Path) -> dict[str, str]:
+    """The libraries made of these files of ``src/prefixpilot``, each with its place in the wheel."""
     from mypyc.build import mypycify
-    from setuptools import setup
+    from setuptools import Extension, setup
 
     here = Path.cwd()
     os.chdir(root / "src")  # mypy names modules, and setuptools their sources, from here
@@ -99,6 +102,9 @@ def compiled(root: Path, modules: list[str], made: Path) -> dict[str, str]:
             group_name=LIBRARY,
             target_dir=str(made / "c"),
         )
+        for kernel in kernels:
+            name = f"prefixpilot.{kernel.removesuffix('.c').replace('/', '.')}"
+            extensions.append(Extension(name, [f"prefixpilot/{kernel}"], extra_compile_args=EXACT))
         libraries = made / "libraries"
         places = [f"--build-lib={libraries}", f"--build-temp={made / 'o'}"]
         setup(name="prefixpilot", packages=[], ext_modules=extensions, script_args=["--quiet", "build_ext", *places])

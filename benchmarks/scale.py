@@ -4,8 +4,8 @@
 
 Contexts come from the topical generator (prefixpilot.workloads.synthetic): as many blocks as requests. `--large` adds
 1,000,000 contexts to the shared-token planner. CPU seconds are those of the planner's process; on a shared machine
-wall time says as much about the others. Writes benchmarks/results/scale.json, with `--large`
-scale_large.json.
+wall time says as much about the others. Import of the planner is counted, that of NumPy not. Writes
+benchmarks/results/scale[_large][_compiled].json.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.machine import save
 
+from prefixpilot import COMPILED
 from prefixpilot.core import BatchContext, RequestId
 from prefixpilot.workloads.synthetic import topical
 
@@ -88,7 +89,7 @@ def main() -> int:
     for planner, counts in sizes.items():
         rows = [in_fresh_process(planner, count, args.k, args.timeout) for count in counts]
         result[planner] = {"sizes": rows, "growth_exponents": exponents(rows)}
-    save("scale_large" if args.large else "scale", result)
+    save(f"scale{'_large' if args.large else ''}{'_compiled' if COMPILED else ''}", result)
     return 0
 
 

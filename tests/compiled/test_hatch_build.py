@@ -22,8 +22,11 @@ class Told:
         self.warnings.append(message)
 
 
-def hook(told: Told, *modules: str) -> CompileHook:
-    config: Any = {"modules": list(modules)}
+def hook(told: Told, *files: str) -> CompileHook:
+    config: Any = {
+        "modules": [f for f in files if f.endswith(".py")],
+        "kernels": [f for f in files if f.endswith(".c")],
+    }
     nothing: Any = None
     application: Any = told
     return CompileHook(str(ROOT), config, nothing, nothing, "", "wheel", application)
@@ -89,11 +92,11 @@ def test_a_build_that_fails_is_pure_unless_it_was_demanded(
 def test_what_is_compiled_stands_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     data = build_data()
-    made = hook(Told(), "pilot/gate.py")
+    made = hook(Told(), "pilot/gate.py", "distance/_overlaps.c")
     made.initialize("standard", data)
     places = sorted(data["force_include"].values())
-    assert len(places) == 2
-    assert places[0].startswith("prefixpilot/_compiled__mypyc.") and places[1].startswith("prefixpilot/pilot/gate.")
+    stems = [f"prefixpilot/{stem}." for stem in ("_compiled__mypyc", "distance/_overlaps", "pilot/gate")]
+    assert [place.partition(".")[0] + "." for place in places] == stems
     assert all(Path(source).is_file() for source in data["force_include"])
     assert (data["pure_python"], data["infer_tag"]) == (False, True)
     made.finalize("standard", data, "x.whl")

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from prefixpilot.core import BlockId
 from prefixpilot.distance.device import Device, PairSums, pair_sums
 
+try:
+    from prefixpilot.distance import _overlaps as kernels
+except ImportError:  # a pure build
+    kernels = None  # type: ignore[assignment]
+
 _CHUNK: Final = 1 << 16
 """Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""
 _POPULAR: Final = 16
@@ -167,9 +172,19 @@ class _Overlaps:
         first = 0
         while first < self.n:
             stop = max(first + 1, int(np.searchsorted(met, met[first] + chunk, side="right")) - 1)
-            own = slice(self.ends[first], self.ends[stop])
-            yield self._pairs(place[own], behind[own])
+            if kernels is None:
+                own = slice(self.ends[first], self.ends[stop])
+                yield self._pairs(place[own], behind[own])
+            else:
+                yield self._by_kernel(first, stop, place, behind, int(met[stop] - met[first]))
             first = stop
+
+    def _by_kernel(self, first: int, stop: int, place: Ints, behind: Ints, room: int) -> PairSums:
+        """:meth:`_pairs` of the rows ``first`` to ``stop``, ``room`` of them or fewer."""
+        cells, sums = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+        holders = self.ends, place, behind, self.holders, self.held_at
+        count = kernels.pair_sums(first, stop, *holders, self.unit, cells, sums)
+        return PairSums(cells[:count], sums[:count])
 
     def _pairs(self, places: Ints, behind: Ints) -> PairSums:
         """Of the holders at these places, each with so many that follow in the same list of holders.

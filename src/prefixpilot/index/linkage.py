@@ -13,6 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+try:
+    from prefixpilot.index import _linkage as kernels
+except ImportError:  # a pure build
+    kernels = None  # type: ignore[assignment]
+
 _DENSE: Final = 0.7
 """The matrix is made smaller when a smaller share of its rows are of living clusters."""
 
@@ -51,8 +56,27 @@ def average_linkage_specification(distances: Sequence[Sequence[float]], sizes: S
 
 def average_linkage(distances: NDArray[np.float64], sizes: Sequence[int]) -> list[Merge]:
     """UPGMA. About O(n^2) time in practice; overwrites ``distances``."""
+    if kernels is not None and len(sizes):
+        merges = MergeArrays.room_for(len(sizes) - 1)
+        kernels.link_matrix(np.ascontiguousarray(distances), np.array(sizes, dtype=np.float64), *merges)
+        return merges.read()
     linkage = Linkage(distances, sizes)
     return [linkage.merge() for _ in range(len(sizes) - 1)]
+
+
+class MergeArrays(NamedTuple):
+    """Where the compiled linkage writes merges, in parallel."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    distance: NDArray[np.float64]
+
+    @classmethod
+    def room_for(cls, count: int) -> MergeArrays:
+        return cls(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count))
+
+    def read(self) -> list[Merge]:
+        return list(map(Merge, self.first.tolist(), self.second.tolist(), self.distance.tolist()))
 
 
 class Linkage:

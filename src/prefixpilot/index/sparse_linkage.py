@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from prefixpilot.core import BlockId
 from prefixpilot.distance.device import Device
 from prefixpilot.distance.pairwise import SparseDistances, distances_on, pairwise_distances, sparse_distances
-from prefixpilot.index.linkage import Linkage, Merge, average_linkage
+from prefixpilot.index.linkage import Linkage, Merge, MergeArrays, average_linkage, kernels
 
-_FEW: Final = 4096
+_FEW: Final = 4096 if kernels is None else 1024
 """So many clusters or fewer are merged in a matrix, which takes 8 bytes a pair and less time for each merge."""
 _VERY_FEW: Final = 256
 """Distances of so many contexts or fewer are a matrix from the start."""
@@ -67,7 +67,7 @@ def link_contexts(
         sparse = sparse_distances(contexts, alpha, most=_DENSE)
     if sparse is None:
         return average_linkage(pairwise_distances(contexts, alpha), sizes)
-    if len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2:
+    if kernels is not None or (len(contexts) > _FEW and 2 * len(sparse.columns) <= _DENSE * len(contexts) ** 2):
         return sparse_average_linkage(sparse, sizes)
     return average_linkage(sparse.matrix(), sizes)
 
@@ -78,6 +78,10 @@ def sparse_average_linkage(distances: SparseDistances, sizes: Sequence[int], few
     Merges by stored pairs while these are nearer than 1 and more than ``few`` clusters are left, then in a matrix.
     About O(merges x stored pairs of a cluster) time; memory about 90 bytes for each of ``distances``, and the matrix.
     """
+    if kernels is not None and len(sizes):
+        arrays = MergeArrays.room_for(len(sizes) - 1)
+        kernels.link_pairs(*distances, np.array(sizes, dtype=np.float64), few, *arrays)
+        return arrays.read()
     state = _Sparse(distances, sizes)
     merges = []
     while state.is_worth_it(few) and (merge := state.merge()) is not None:

@@ -8,12 +8,18 @@ objective. A merge is charged a little for the tokens that either part can no lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixpilot.planners.inverted_file import Floats, Ints, InvertedFile
+
+try:
+    from prefixpilot.planners import _agglomerate as kernels
+except ImportError:  # a pure build
+    kernels = None  # type: ignore[assignment]
 
 LOSS: Final = 0.05
 """Share of the tokens dropped from either part that a merge is charged; measured on the traces (docs/log.md)."""
@@ -47,7 +53,11 @@ def agglomerate(contexts: Sequence[Ints], tokens: Floats, page_size: int = 1, lo
     Of the best pairs the one with the smallest first, then second group merges. O(n^2) time and 4 n^2 bytes in
     practice, and 4 n bytes per block.
     """
-    return _Agglomeration(contexts, tokens, page_size, loss).run() if len(contexts) > 1 else []
+    if len(contexts) < 2:
+        return []
+    if kernels is not None:
+        return _by_kernel(contexts, tokens, page_size, loss)
+    return _Agglomeration(contexts, tokens, page_size, loss).run()
 
 
 def agglomerate_best(contexts: Sequence[Ints], tokens: Floats, page_size: int = 1) -> list[Merge]:
@@ -57,6 +67,21 @@ def agglomerate_best(contexts: Sequence[Ints], tokens: Floats, page_size: int = 
         return sum(float(tokens[list(merge.common)].sum()) // page_size for merge in merges)
 
     return max((agglomerate(contexts, tokens, page_size, loss) for loss in LOSSES), key=saved)
+
+
+def _by_kernel(contexts: Sequence[Ints], tokens: Floats, page_size: int, loss: float) -> list[Merge]:
+    n, blocks = len(contexts), max(1, len(tokens))
+    ends = np.cumsum([0, *map(len, contexts)])
+    cells = np.concatenate(contexts) + np.repeat(np.arange(n) * blocks, np.diff(ends))
+    cells.sort()
+    first, second, stops = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    common = np.empty(len(cells), dtype=np.int64)
+    weights = np.asarray(tokens, dtype=np.float64)
+    count = kernels.agglomerate(cells % blocks, ends, weights, page_size, loss, first, second, common, stops)
+    kept = common.tolist()
+    bounds = pairwise([0, *stops[:count].tolist()])
+    pairs = zip(first[:count].tolist(), second[:count].tolist(), bounds, strict=True)
+    return [Merge(one, other, tuple(kept[start:stop])) for one, other, (start, stop) in pairs]
 
 
 class _Agglomeration:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+
+
+def cut(flat: Ints, lengths: Iterable[int]) -> list[Ints]:
+    """``flat`` as arrays of these lengths, one behind the other. ``np.split`` takes ten times as long."""
+    return [flat[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
 
 
 class InvertedFile:

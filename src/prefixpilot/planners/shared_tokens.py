@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from prefixpilot.core import BatchContext, BlockId
 from prefixpilot.planners.agglomerate import agglomerate, agglomerate_best
-from prefixpilot.planners.inverted_file import Floats, Ints
+from prefixpilot.planners.inverted_file import Floats, Ints, cut
 from prefixpilot.planners.split import split
 
 WHOLE: Final = 4096
@@ -82,12 +82,11 @@ class _Batch:
 
     @classmethod
     def of(cls, contexts: Sequence[BatchContext], sort_key: SortKey) -> _Batch:
-        every = list(chain.from_iterable(context.blocks for context in contexts))
-        number = {block: i for i, block in enumerate(dict.fromkeys(every))}
-        total = len(every)
-        flat = np.fromiter(map(number.__getitem__, every), dtype=np.int64, count=total)
-        lengths = np.zeros(len(number))
-        lengths[flat] = np.fromiter(chain.from_iterable(c.tokens for c in contexts), dtype=np.int64, count=total)
+        every = list(chain.from_iterable([context.blocks for context in contexts]))
+        length_of = dict(zip(every, chain.from_iterable([context.tokens for context in contexts]), strict=True))
+        number = {block: i for i, block in enumerate(length_of)}
+        flat = np.fromiter(map(number.__getitem__, every), dtype=np.int64, count=len(every))
+        lengths = np.fromiter(length_of.values(), dtype=np.float64, count=len(number))
         holders = np.bincount(flat, minlength=len(number)).tolist()
         shared = [block for block, count in zip(number, holders, strict=True) if count > 1]
         shared.sort(key=sort_key)
@@ -103,16 +102,16 @@ def _rows(flat: Ints, lengths: Sequence[int]) -> list[Ints]:
     kept = flat >= 0
     row = np.repeat(np.arange(len(lengths)), lengths)[kept]
     values = flat[kept]
-    values = values[np.lexsort((values, row))]
-    ends = np.searchsorted(row, np.arange(len(lengths) + 1)).tolist()
-    return [values[a:b] for a, b in pairwise(ends)]
+    cells = row * (int(values.max(initial=0)) + 1) + values
+    cells.sort()
+    return cut(cells % (int(values.max(initial=0)) + 1), np.bincount(row, minlength=len(lengths)).tolist())
 
 
 @dataclass(slots=True)
 class _Node:
-    """``common``: rising block numbers. A leaf has a context, an internal node children."""
+    """A leaf has a context; an internal node has children, and the blocks that they have in common."""
 
-    common: tuple[int, ...]
+    common: tuple[BlockId, ...] = ()
     context: int = -1
     children: list[_Node] = field(default_factory=list)
 
@@ -131,31 +130,29 @@ def _depth_first(
 
 def _forest(batch: _Batch, group: Ints, page_size: int) -> list[_Node]:
     """The trees of one group, in order of their first context."""
-    arrays = [batch.arrays[i] for i in group]
-    nodes = {i: _Node(tuple(array.tolist()), int(group[i])) for i, array in enumerate(arrays)}
+    arrays = [batch.arrays[i] for i in group.tolist()]
+    nodes = {i: _Node(context=context) for i, context in enumerate(group.tolist())}
     used, local = np.unique(np.concatenate(arrays), return_inverse=True) if arrays else (np.zeros(0), np.zeros(0))
     if len(used):
-        ends = np.cumsum([len(a) for a in arrays])[:-1]
+        names = [batch.names[block] for block in used.tolist()]
         plan = agglomerate_best if len(group) <= SMALL else agglomerate
-        for merge in plan(np.split(local, ends), batch.tokens[used], page_size):
-            common = tuple(used[list(merge.common)].tolist())
+        for merge in plan(cut(local, map(len, arrays)), batch.tokens[used], page_size):
+            common = tuple([names[block] for block in merge.common])
             nodes[merge.first] = _Node(common, children=[nodes[merge.first], nodes.pop(merge.second)])
     return list(nodes.values())
 
 
 def _walk(batch: _Batch, top: _Node) -> list[_Ordered]:
     result = []
-    stack: list[tuple[_Node, tuple[int, ...]]] = [(top, ())]
+    stack: list[tuple[_Node, dict[BlockId, None]]] = [(top, {})]
     while stack:
         node, above = stack.pop()
         if node.children:
-            inherited = set(above)
-            prefix = above + tuple(b for b in node.common if b not in inherited)
-            stack.extend((child, prefix) for child in reversed(node.children))
-            continue
-        context = batch.contexts[node.context]
-        length = dict(zip(context.blocks, context.tokens, strict=True))
-        head = {batch.names[b]: None for b in above}
-        blocks = (*head, *(b for b in context.blocks if b not in head))
-        result.append(_Ordered(node.context, blocks, tuple(map(length.__getitem__, blocks))))
+            head = above | dict.fromkeys(node.common)
+            stack.extend([(child, head) for child in reversed(node.children)])
+        else:
+            context = batch.contexts[node.context]
+            length = dict(zip(context.blocks, context.tokens, strict=True))
+            first = [length.pop(block) for block in above]
+            result.append(_Ordered(node.context, (*above, *length), (*first, *length.values())))
     return result

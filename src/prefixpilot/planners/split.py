@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from prefixpilot.planners.inverted_file import Floats, Ints, InvertedFile
+from prefixpilot.planners.inverted_file import Floats, Ints, InvertedFile, cut
 
 
 def split(contexts: Sequence[Ints], tokens: Floats, limit: int) -> Iterator[Ints]:
@@ -33,13 +33,14 @@ def split(contexts: Sequence[Ints], tokens: Floats, limit: int) -> Iterator[Ints
 
 
 def _by_best_block(contexts: Sequence[Ints], tokens: Floats, group: Ints, limit: int) -> list[Ints]:
-    blocks, flat = np.unique(np.concatenate([contexts[i] for i in group]), return_inverse=True)
-    lengths = np.array([len(contexts[i]) for i in group])
-    local = np.split(flat, np.cumsum(lengths)[:-1])
+    own = [contexts[i] for i in group.tolist()]
+    blocks, flat = np.unique(np.concatenate(own), return_inverse=True)
+    local = cut(flat, map(len, own))
     file = InvertedFile(local, tokens[blocks])
     holders = np.bincount(flat, minlength=len(blocks))
     left = np.where(holders < len(group), holders, 0)
-    heap = [(-float(tokens[blocks[b]] * (left[b] - 1)), int(b)) for b in np.flatnonzero(left > 1)]
+    shared = np.flatnonzero(left > 1)
+    heap = list(zip((-tokens[blocks[shared]] * (left[shared] - 1)).tolist(), shared.tolist(), strict=True))
     heapq.heapify(heap)
     free = np.ones(len(group), dtype=np.bool_)
     parts: list[Ints] = []
