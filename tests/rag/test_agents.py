@@ -186,6 +186,10 @@ def test_a_call_that_fails_ends_the_run(engine: SimulatedEngine, client: openai.
         fan_out(client, ["T"], ["A"], model="m")
     with pytest.raises(InvalidRequestError, match="blocks"):
         fan_out(client, ["T"], "A", model="m")
+    with pytest.raises(InvalidRequestError, match=r"blocks: have a pin"):
+        fan_out(client, ["T"], [{"text": "A", "pin": "first"}], model="m")
+    with pytest.raises(InvalidRequestError, match=r"worker_count: .*"):
+        ChainOfAgents(client, model="m", worker_count=3)
     with pytest.raises(ConfigError, match="concurrency"):
         fan_out(client, ["T"], ["A"], model="m", concurrency=0)
 

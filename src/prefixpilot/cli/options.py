@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from typing import get_args
+from urllib.parse import urlsplit
 
 from prefixpilot.config import Annotate, PilotConfig, Planner, Schedule
 
@@ -89,6 +90,18 @@ def pilot_config(args: argparse.Namespace) -> PilotConfig:
 
 def _annotate(text: str) -> Annotate:
     return "all" if text == "all" else nonnegative_int(text)
+
+
+def engine_url(text: str) -> str:
+    """An argument that is the base URL of an engine's API: http or https, with a host."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or parts.query or parts.fragment:
+        raise argparse.ArgumentTypeError(f"{text!r} is no base URL, such as http://127.0.0.1:8000/v1")
+    return text
 
 
 def nonnegative_int(text: str) -> int:
