@@ -107,7 +107,7 @@ def test_a_failed_call_records_nothing(engine: SimulatedEngine) -> None:
 
 
 def test_of_two_tasks_only_one_pays(engine: SimulatedEngine) -> None:
-    async def program(own: openai.AsyncOpenAI) -> list[Any]:
+    async def program(own: openai.AsyncOpenAI) -> tuple[Any, Any]:
         session = AsyncRagSession(own, model="m")
         return await asyncio.gather(session.ask("Q1?", ["A"]), session.ask("Q2?", ["A"]), return_exceptions=True)
 

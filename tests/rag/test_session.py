@@ -125,7 +125,7 @@ def test_constraints_hold(engine: SimulatedEngine, client: openai.OpenAI) -> Non
     assert kept.plan.order[0] == 0
     pinned = rag.fresh().ask("Q?", [{"text": "C", "pin": "first"}, "B", "A"])
     assert pinned.plan.order == kept.plan.order
-    with pytest.raises(InvalidRequestError, match="^constraints: are given beside pins"):
+    with pytest.raises(InvalidRequestError, match=r"^constraints: are given beside pins"):
         rag.ask("Q?", [{"text": "C", "pin": "first"}], constraints=Constraints(last=0))
 
 
@@ -266,8 +266,9 @@ def test_a_setting_that_nothing_takes_is_refused_where_it_is_set(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"^{setting}: .*{meant}"):
         session(client, **{setting: 1})
+    options: dict[str, Any] = {setting: 1}
     with pytest.raises(InvalidRequestError, match=f"^{setting}: "):
-        session(client).ask("Q?", [], **{setting: 1})
+        session(client).ask("Q?", [], **options)
     assert not engine.chats
 
 

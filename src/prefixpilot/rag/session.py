@@ -56,8 +56,8 @@ class RagSession(Desk):
         """One turn.
 
         Args:
-            blocks: given blocks, most relevant first: texts, ``{"text": ..., "title": ...}`` or ``ContextBlock``; ``[]``
-                for none; without them the retriever is asked.
+            blocks: given blocks, most relevant first: texts, ``{"text": ..., "title": ...}`` or ``ContextBlock``;
+                ``[]`` for none; without them the retriever is asked.
             k: how many to retrieve, this time.
             functions: what the model may call, by name; their schema goes into ``tools``. Called until it answers.
             constraints: demands on the order of the blocks.
