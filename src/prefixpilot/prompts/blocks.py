@@ -1,7 +1,7 @@
 """The member ``context_blocks`` of a body: a list of strings or of objects, the most relevant first. Pure.
 
-What a program gives in Python may be the same, and :class:`~prefixpilot.ContextBlock` too. An object has ``text`` and optional ``id`` and ``title``. ``group`` (a name; its blocks stand next to each other) and
-``pin`` (``first`` or ``last``) say what may not be moved.
+An object has ``text`` and optional ``id`` and ``title``. ``group`` (a name; its blocks stand next to each other) and
+``pin`` (``first`` or ``last``) say what may not be moved. In Python a block may be a ``ContextBlock``, too.
 """
 
 from __future__ import annotations
