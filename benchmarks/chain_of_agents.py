@@ -140,7 +140,6 @@ def row(contexts: Sequence[Sequence[ContextBlock]], team: Team, count: int, cach
     before = without_us(contexts, team, Replicas(count, cache, team.notes))
     row: dict[str, Any] = {"workers": team.workers, "replicas": count, "cache_tokens_each": cache}
     row |= {"total_tokens": before.total, "prefilled_without": before.prefilled}
-    row["floor"] = floor(contexts, team, "shared")
     orders: tuple[ReadingOrder, ...] = ("shared", "given")
     for order in orders:
         after = with_us(contexts, team, Replicas(count, cache, team.notes), order)
@@ -158,8 +157,10 @@ def main() -> int:
     args = parser.parse_args()
     workload = read_workload(args.trace)
     contexts = [entry.request.blocks for entry in workload.requests]
+    teams = {workers: Team(workers, args.system, args.notes, args.question) for workers in (15, 5)}
+    floors = {workers: floor(contexts, team, "shared") for workers, team in teams.items()}
     rows = [
-        row(contexts, Team(workers, args.system, args.notes, args.question), count, cache)
+        row(contexts, teams[workers], count, cache) | {"floor": floors[workers]}
         for workers, count in ((15, 1), (15, 4), (15, 16), (5, 1))
         for cache in (CACHES if count == 1 else CACHES[:2])
     ]
