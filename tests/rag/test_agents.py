@@ -124,7 +124,7 @@ def with_us(clients: Sequence[openai.OpenAI], asked: list[str], contexts: list[l
 
 
 def test_fifteen_agents_prefill_1_8_times_less_in_a_cache_smaller_than_the_corpus() -> None:
-    """Scaled down: 60 documents of 275 tokens, of which the cache holds 40 %. A question reads a quarter of them here, a
+    """Scaled down: 60 documents of 275 tokens, the cache holds 40 % of them. A question reads a quarter of them here, a
     fortieth of MultihopRAG: at full size one card of 48 GB will do (tests/bench/test_chain_of_agents.py)."""
     asked, contexts = questions()
     with engines(1, 6600) as (_, clients):
