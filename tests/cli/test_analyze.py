@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import sys
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -40,6 +44,36 @@ def test_json_is_one_object(log: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert found["arms"][0]["name"] == "arrival"
     assert 0.4 < found["arms"][0]["hit_rate"] < 0.5
     assert found["bad_examples"][0]["number"] == 3
+
+
+class Piped:
+    """Stdin of a pipe."""
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = BytesIO(data)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_log_may_come_from_stdin(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    data = log.read_bytes()
+    monkeypatch.setattr(sys, "stdin", Piped(gzip.compress(data) if packed else data))
+    assert main(["analyze", "-", "--processes", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["requests"], found["bad_lines"], found["log"]) == (2, 1, "log")
+    monkeypatch.setattr(sys, "stdin", Piped(b""))
+    for command in (["analyze", "-", "--processes", "1"], ["trace", "-", "-o", "-"]):
+        assert main(command) == 2
+        assert ": stdin: " in capsys.readouterr().err
+
+
+def test_a_log_that_is_still_written_is_read_as_far_as_it_goes(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.dumps({"model": "m", "prompt": "Hm?"}) + "\n"
+    log.write_bytes(gzip.compress((whole * 500).encode() + os.urandom(9000).hex().encode())[:-4000])
+    assert main(["analyze", str(log), "--processes", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "requests      500 in" in out and "2 lines; line 501" in out
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,8 @@ def test_a_rendered_report_for_people(trace: str, capsys: pytest.CaptureFixture[
 def test_lengths_without_rendered_are_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", trace, "--cache-tokens", "1000", "--head-tokens", "5"]) == 2
     assert "--rendered" in capsys.readouterr().err
+
+
+def test_a_fleet_has_a_bound(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--cache-tokens", "900", "--replicas", "100000"]) == 2
+    assert capsys.readouterr().err == "prefixpilot replay: --replicas: is 100,000; use at most 1,024\n"

@@ -54,9 +54,32 @@ def test_results_are_a_batch_output_and_a_second_run_calls_nothing(
     first_body = next(each for each in sent.values() if each.get("seed"))
     assert first_body["top_k"] == 5 and "context_blocks" not in first_body
     assert "Hm?" in {chat.json()["messages"][0]["content"] for chat in engine.chats}
+    assert summary["done_before"] == 0
     out.unlink()
     assert main(command) == 0
     assert out.read_text() == first and len(engine.chats) == 3
+    assert json.loads(capsys.readouterr().out) == {**summary, "done_before": 3}
+    assert main(command[:-1]) == 0
+    assert "0 sent, 3 were done before" in capsys.readouterr().out
+
+
+def test_an_engine_may_be_named_without_v1(engine: SimulatedEngine, tmp_path: Path) -> None:
+    batch = write(tmp_path / "b.jsonl", body("one"))
+    for url in (engine.base_url, f"{engine.base_url}/"):
+        assert (
+            main(["run", batch, "--engine", url, "-o", str(tmp_path / "o"), "--done", f"{tmp_path}/d{len(url)}"]) == 0
+        )
+    assert [request.path for request in engine.requests] == ["/v1/chat/completions"] * 2
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://127.0.0.1/v1", "http://", "http://h:x/v1", "http://h:0", "http://h/v1?key=1", ""]
+)
+def test_what_is_no_url_is_refused_before_anything_is_read(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "no such file", "--engine", url])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and "no base URL" in err and err.count("\n") == 1
 
 
 def test_failed_calls_are_lines_and_the_status(

@@ -124,7 +124,8 @@ def with_us(clients: Sequence[openai.OpenAI], asked: list[str], contexts: list[l
 
 
 def test_fifteen_agents_prefill_1_8_times_less_in_a_cache_smaller_than_the_corpus() -> None:
-    """The corpus is 60 documents of 275 tokens, the cache holds 40 % of it, as 200,000 tokens do of MultihopRAG."""
+    """Scaled down: 60 documents of 275 tokens, the cache holds 40 % of them. A question reads a quarter of them here, a
+    fortieth of MultihopRAG: at full size one card of 48 GB will do (tests/bench/test_chain_of_agents.py)."""
     asked, contexts = questions()
     with engines(1, 6600) as (_, clients):
         before = without_us(clients, asked, contexts)
@@ -186,6 +187,10 @@ def test_a_call_that_fails_ends_the_run(engine: SimulatedEngine, client: openai.
         fan_out(client, ["T"], ["A"], model="m")
     with pytest.raises(InvalidRequestError, match="blocks"):
         fan_out(client, ["T"], "A", model="m")
+    with pytest.raises(InvalidRequestError, match=r"blocks: have a pin"):
+        fan_out(client, ["T"], [{"text": "A", "pin": "first"}], model="m")
+    with pytest.raises(InvalidRequestError, match=r"worker_count: .*"):
+        ChainOfAgents(client, model="m", worker_count=3)
     with pytest.raises(ConfigError, match="concurrency"):
         fan_out(client, ["T"], ["A"], model="m", concurrency=0)
 

@@ -106,6 +106,16 @@ def test_a_failed_call_records_nothing(engine: SimulatedEngine) -> None:
     assert run(engine, program) == 0
 
 
+def test_of_two_tasks_only_one_pays(engine: SimulatedEngine) -> None:
+    async def program(own: openai.AsyncOpenAI) -> tuple[Any, Any]:
+        session = AsyncRagSession(own, model="m")
+        return await asyncio.gather(session.ask("Q1?", ["A"]), session.ask("Q2?", ["A"]), return_exceptions=True)
+
+    first, second = run(engine, program)
+    assert first.text and isinstance(second, InvalidRequestError) and "another turn" in str(second)
+    assert len(engine.chats) == 1
+
+
 # -- behind the proxy
 
 

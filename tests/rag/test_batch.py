@@ -152,8 +152,9 @@ def test_what_is_done_is_not_done_again(engine: SimulatedEngine, client: openai.
     first = run_batch(client, requests(), model="m", done=done, progress=False)
     assert run_batch(client, requests(), model="m", done=done, progress=False) == first
     assert len(engine.chats) == 40
-    more = [*requests(), BatchRequest.asking("new", "And number 41?", ["A"])]
-    assert len(run_batch(client, more, model="m", done=done, progress=False)) == 41
+    more = [*requests(), BatchRequest.asking("new", "And number 41?", [{"text": "A"}])]
+    results = run_batch(client, more, model="m", done=done, progress=False)
+    assert [result.resumed for result in results] == [True] * 40 + [False]
     assert len(engine.chats) == 41
 
 
@@ -237,6 +238,8 @@ def test_a_last_line_without_an_end_is_cut_off(cut: int) -> None:
 
 @pytest.mark.parametrize("requests_", [[BatchRequest("a", ({"role": "system", "content": "S"},))]])
 def test_requests_that_cannot_be_used(client: openai.OpenAI, requests_: Sequence[BatchRequest]) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^temprature: .*did you mean temperature"):
+        run_batch(client, requests(1), model="m", temprature=0, progress=False)
     with pytest.raises(InvalidRequestError, match=r"requests\[0\].messages"):
         run_batch(client, requests_, model="m", progress=False)
     with pytest.raises(InvalidRequestError, match=r"requests\[1\].request_id"):

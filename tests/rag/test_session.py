@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -121,6 +123,17 @@ def test_constraints_hold(engine: SimulatedEngine, client: openai.OpenAI) -> Non
     rag.ask("Q?", ["A", "B", "C"])
     kept = rag.fresh().ask("Q?", ["C", "B", "A"], constraints=Constraints(first=0))
     assert kept.plan.order[0] == 0
+    pinned = rag.fresh().ask("Q?", [{"text": "C", "pin": "first"}, "B", "A"])
+    assert pinned.plan.order == kept.plan.order
+    with pytest.raises(InvalidRequestError, match=r"^constraints: are given beside pins"):
+        rag.ask("Q?", [{"text": "C", "pin": "first"}], constraints=Constraints(last=0))
+
+
+def test_blocks_may_be_objects_as_in_a_body(engine: SimulatedEngine, client: openai.OpenAI) -> None:
+    forms: list[Any] = [{"text": "A", "title": "T", "id": 7}, ContextBlock("A", title="T", id=7)]
+    for block in forms:
+        session(client).ask("Q?", ["B", block])
+    assert sent(engine)[0] == sent(engine)[1] == [{"role": "user", "content": "[Doc 1]\nB\n\n[Doc 2] T\nA\n\nQ?"}]
 
 
 FAILURES = [Respond(status=500, body=b"{}"), BreakOff(after_chunks=2)]
@@ -152,13 +165,52 @@ def test_a_stream_that_is_left_early_records_nothing(engine: SimulatedEngine, cl
     assert rag.messages == ()
 
 
-def test_two_turns_at_once_are_refused(client: openai.OpenAI) -> None:
+def test_two_turns_at_once_are_refused_before_the_second_is_sent(
+    engine: SimulatedEngine, client: openai.OpenAI
+) -> None:
     rag = session(client)
-    first = rag.stream("Q1?", [])
+    planned = rag.stream("Q1?", [])
     rag.ask("Q2?", [])
     with pytest.raises(InvalidRequestError, match="another turn meanwhile"):
-        "".join(first)
-    assert len(rag.messages) == 2
+        "".join(planned)
+    with rag.stream("Q3?", []) as pieces:
+        next(iter(pieces))
+        with pytest.raises(InvalidRequestError, match="in the middle of another turn"):
+            rag.ask("Q4?", [])
+        rag.fresh().ask("Q5?", [])
+    rag.ask("Q6?", [])
+    assert [messages[-1]["content"] for messages in sent(engine)] == ["Q2?", "Q3?", "Q5?", "Q6?"]
+    assert len(rag.messages) == 4
+
+
+def test_of_two_threads_only_one_pays(engine: SimulatedEngine, client: openai.OpenAI) -> None:
+    asked, refused = threading.Event(), threading.Event()
+
+    def reply(body: Any) -> str:
+        asked.set()
+        assert refused.wait(30)
+        return "Yes."
+
+    engine.reply = reply
+    rag = session(client)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(rag.ask, "Q1?", ["A"])
+        assert asked.wait(30)
+        try:
+            with pytest.raises(InvalidRequestError, match="in the middle of another turn"):
+                rag.ask("Q2?", ["A"])
+        finally:
+            refused.set()
+        assert first.result(30).text == "Yes."
+    assert len(engine.chats) == 1 and len(rag.messages) == 2
+
+
+def test_a_function_that_asks_the_session_again_is_refused(engine: SimulatedEngine, client: openai.OpenAI) -> None:
+    engine.reply = reading(1)
+    rag = session(client, tools=TOOLS)
+    with pytest.raises(InvalidRequestError, match="in the middle of another turn"):
+        rag.ask("Q?", [], functions={"read_file": lambda path: rag.ask("And?", []).text})
+    assert len(engine.chats) == 1 and rag.messages == ()
 
 
 def test_usage_that_is_not_told_is_unknown(engine: SimulatedEngine, client: openai.OpenAI) -> None:
@@ -179,7 +231,12 @@ def test_usage_that_is_not_told_is_unknown(engine: SimulatedEngine, client: open
         (None, "blocks"),
         ([""], r"blocks\[0\]"),
         ([ContextBlock(id=1)], r"blocks\[0\]"),
-        ([3], "Request"),
+        ([3], r"blocks\[0\]"),
+        ({"text": "A"}, "blocks: is one dict"),
+        ([{"text": ""}], r"blocks\[0\]\.text"),
+        ([{"content": "A"}], r"blocks\[0\]\.content"),
+        ([{"text": "A", "pin": "top"}], r"blocks\[0\]\.pin"),
+        ([{"text": "A", "pin": {1}}], r"blocks\[0\]\.pin"),
     ],
 )
 def test_blocks_that_cannot_be_used(client: openai.OpenAI, blocks: Any, field: str) -> None:
@@ -198,6 +255,34 @@ def test_options_that_are_the_sessions(client: openai.OpenAI) -> None:
         session(client, messages=[])
     with pytest.raises(InvalidRequestError, match=r"^stream"):
         session(client).ask("Q?", [], stream=True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [("retreiver", "retriever"), ("sytem", "system"), ("temprature", "temperature"), ("guided_json", "extra_body")],
+)
+def test_a_setting_that_nothing_takes_is_refused_where_it_is_set(
+    client: openai.OpenAI, engine: SimulatedEngine, setting: str, meant: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^{setting}: .*{meant}"):
+        session(client, **{setting: 1})
+    options: dict[str, Any] = {setting: 1}
+    with pytest.raises(InvalidRequestError, match=f"^{setting}: "):
+        session(client).ask("Q?", [], **options)
+    assert not engine.chats
+
+
+def test_a_client_that_was_wrapped_may_take_more(client: openai.OpenAI, engine: SimulatedEngine) -> None:
+    """Tools that watch calls put a function of theirs in the place of the SDK's."""
+    own, seen = client.chat.completions.create, []
+
+    def create(*, trace_name: str, **call: Any) -> Any:
+        seen.append(trace_name)
+        return own(**call)
+
+    client.chat.completions.create = create  # type: ignore[method-assign, assignment]
+    session(client, trace_name="T").ask("Q?", [])
+    assert seen == ["T"] and len(engine.chats) == 1
 
 
 # -- tools

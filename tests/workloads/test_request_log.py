@@ -88,12 +88,42 @@ def test_a_compressed_log_is_the_same(tmp_path: Path) -> None:
         assert log.size == plain.stat().st_size
 
 
+@pytest.mark.parametrize("damage", ["cut", "checksum", "middle"])
+def test_a_compressed_log_that_is_damaged_is_read_as_far_as_it_goes(tmp_path: Path, damage: str) -> None:
+    lines = [json.dumps({**CHAT, "user": f"{i}x{i * i}"}) + "\n" for i in range(4000)]
+    packed = bytearray(gzip.compress("".join(lines).encode(), mtime=0))
+    if damage == "cut":
+        del packed[len(packed) // 2 :]
+    else:
+        packed[-6 if damage == "checksum" else len(packed) // 2] ^= 0xFF
+    path, bad = tmp_path / "b.jsonl.gz", list[BadLine]()
+    path.write_bytes(packed)
+    with open_log(path) as log:
+        found = [request.body["user"] for request in log.requests(bad.append)]
+    expected = [f"{i}x{i * i}" for i in range(4000)]
+    assert "the gzip file is damaged" in bad[-1].reason
+    if damage == "checksum":
+        assert found == expected and bad[-1].number == 4001
+    else:
+        assert 1000 < len(found) < 4000 and found[:1000] == expected[:1000]
+
+
+@pytest.mark.parametrize("holder", ["body", "request", "params", "request_body"])
+def test_a_body_may_be_a_string_of_json(tmp_path: Path, holder: str) -> None:
+    line = {"url": "/v1/chat/completions", holder: json.dumps(CHAT), "response": json.dumps({"body": ANSWER})}
+    requests, bad = read(
+        tmp_path / "a.jsonl", line, {**line, holder: '{"messages'}, {**line, holder: "POST / HTTP/1.1"}
+    )
+    assert [(request.body, request.response) for request in requests] == [(CHAT, ANSWER)]
+    assert [each.number for each in bad] == [2, 3]
+
+
 def test_what_cannot_be_read_names_file_and_remedy(tmp_path: Path) -> None:
     told = pytest.raises(TraceError, match="nowhere: No such file or directory; give a file that can be read")
     with told, open_log(tmp_path / "nowhere"):
         pass
     broken = tmp_path / "broken.gz"
-    broken.write_bytes(gzip.compress(b"x" * 1000)[:20])
+    broken.write_bytes(gzip.compress(b"x" * 1000)[:10])
     with pytest.raises(TraceError, match="compress the file again"), open_log(broken):
         pass
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from prefixpilot.adapters.conversations import Conversations, Prepared
 from prefixpilot.apis import Api
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts.blocks import FIELD
+from prefixpilot.prompts.blocks import FIELD, Block
 from prefixpilot.prompts.request import SCOPE_FIELDS
 
-Block: TypeAlias = str | Mapping[str, Any] | ContextBlock
-"""A text, an object with ``text`` and optional ``id``, ``title``, ``group`` and ``pin``, or a block with a text."""
 EXTRA: Final = "extra_body"
 
 

@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
-from prefixpilot.adapters.calls import Block, PlannedCall, plan_call
+from prefixpilot.adapters.calls import PlannedCall, plan_call
 from prefixpilot.adapters.conversations import Conversations, Prepared
 from prefixpilot.apis import CHAT, RESPONSES, Api
 from prefixpilot.errors import InvalidRequestError, MissingExtraError
+from prefixpilot.prompts.blocks import Block
 
 try:
     from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prefixpilot.cli.options import positive_int
+from prefixpilot.cli.options import STDIN, log_file, positive_int
 from prefixpilot.cli.outputs import check_distinct, print_summary, table
 from prefixpilot.errors import ConfigError, MissingExtraError
 
@@ -29,12 +29,14 @@ LOG is JSON Lines, compressed with gzip or not; a line is one of
   the body of a request                {"model": ..., "messages": [...]}, "input" or "prompt"
   a line of a Batch file               OpenAI {"custom_id", "method", "url", "body"}, Anthropic {"custom_id", "params"}
   an object that holds the body        as "request" or "body", with "url", "headers", "response" if they were logged
-Lines that hold no request are counted and told; reading goes on.
+A body may be a string of JSON. Lines that hold no request are counted and told, and so is a compressed file that ends
+too early; reading goes on. LOG `-` is stdin.
 
 The summary goes to stdout, or with --json the whole analysis as one JSON object. --html FILE writes a page of its own.
 
 examples:
   prefixpilot analyze requests.jsonl --html report.html
+  kubectl logs gateway | prefixpilot analyze -
   prefixpilot analyze batch.jsonl.gz --cache-tokens 1000000 --price 2.5 --json
 
 exit status: 0, or 2 for bad input (the reason is one line on stderr)
@@ -85,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
     check_distinct(args.log, html=args.html)
     page = PageOptions(args.prefill_rate, args.price, show_text=not args.no_text)
     options = AnalysisOptions(args.cache_tokens, schedule=not args.no_schedule, processes=args.processes)
-    with _share() as tell:
-        analysis = analyze(args.log, options, tell)
-    if args.no_text:
+    with _share() as tell, log_file(args.log) as log:
+        analysis = analyze(log, options, tell)
+    if args.no_text or args.log == STDIN:
         analysis = replace(analysis, log="log")
     if args.html is not None:
         _write(Path(args.html), render_page(analysis, page))
@@ -116,6 +118,9 @@ def _summary(analysis: Analysis) -> str:
     rows += [(arm.name, f"{arm.hit_rate:.4f}  {arm.prefilled_tokens:,} tokens to compute") for arm in analysis.arms]
     blocks = analysis.blocks
     rows.append(("documents", f"{blocks.blocks:,}, {blocks.tokens:,} tokens; {blocks.repeated_tokens:,} seen before"))
+    for seen in analysis.unproved:
+        why = "documents may stand there, but nothing shows where they begin and end: they stay"
+        rows.append(("edges not proved", f"{seen.texts:,} texts of {seen.format}, first in line {seen.line}; {why}"))
     for finding in analysis.findings:
         example = finding.example
         where = f"line {example.line} {example.where} at {example.offset}"

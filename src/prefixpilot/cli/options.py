@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import get_args
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
+from typing import Final, get_args
+from urllib.parse import urlsplit
 
 from prefixpilot.config import Annotate, PilotConfig, Planner, Schedule
+from prefixpilot.errors import TraceError
 
+STDIN: Final = "-"
 TRACE_FORMATS = """\
 TRACE is one of, compressed with gzip or not:
   a trace file      first line {"trace": NAME, "tokens": [tokens of block 0, of block 1, ...]}, then a request a line:
@@ -15,6 +23,26 @@ TRACE is one of, compressed with gzip or not:
   a Batch file      OpenAI Batch: {"custom_id", "method", "url", "body"} a line, chat bodies with "context_blocks":
                     a list of strings or of {"text", "id", "title"}, most relevant first
 """
+
+
+@contextmanager
+def log_file(path: str) -> Iterator[str]:
+    """The file of a log, which is read more than once; stdin, for ``-``, is written to a temporary one first.
+
+    Raises:
+        TraceError: names stdin, if that is where the log is from.
+    """
+    if path != STDIN:
+        yield path
+        return
+    with NamedTemporaryFile(prefix="prefixpilot-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        try:
+            yield copy.name
+        except TraceError as error:
+            field = error.field.replace(copy.name, "stdin")
+            raise TraceError(field, error.reason, error.remedy) from None
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +117,18 @@ def pilot_config(args: argparse.Namespace) -> PilotConfig:
 
 def _annotate(text: str) -> Annotate:
     return "all" if text == "all" else nonnegative_int(text)
+
+
+def engine_url(text: str) -> str:
+    """An argument that is the base URL of an engine's API: http or https, with a host."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or parts.query or parts.fragment:
+        raise argparse.ArgumentTypeError(f"{text!r} is no base URL, such as http://127.0.0.1:8000/v1")
+    return text
 
 
 def nonnegative_int(text: str) -> int:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ALL: Final = "all"
 DEFAULT: Final = "context-aware"
+MAX_REPLICAS: Final = 1_024
+"""Each request looks at every replica's load, and each replica has a cache: above that a replay takes hours."""
 _FLAGS: Final = ("routing", "rate", "prefill_rate", "decode_rate", "answer_tokens")
 
 
@@ -40,6 +42,8 @@ def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
     from prefixpilot.routing import POLICIES, router_of
     from prefixpilot.workloads import read_workload
 
+    if args.replicas > MAX_REPLICAS:
+        raise ConfigError("--replicas", f"is {args.replicas:,}", f"use at most {MAX_REPLICAS:,}")
     if args.emit is not None:
         raise ConfigError("--emit", "goes without --replicas", "leave one of them out")
     names = POLICIES if args.routing == ALL else (args.routing or DEFAULT,)

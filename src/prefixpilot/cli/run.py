@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from prefixpilot.cli.options import add_planner, pilot_config, positive_int
+from prefixpilot.cli.options import add_planner, engine_url, pilot_config, positive_int
 from prefixpilot.cli.outputs import STDOUT, check_distinct, open_outputs, print_summary, summary_stream, table
 from prefixpilot.errors import EngineError, TraceError
 
@@ -57,7 +58,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("trace", metavar="BATCH", help="a Batch file (see below)")
-    parser.add_argument("--engine", metavar="URL", required=True, help="base URL of the API: http://127.0.0.1:8000/v1")
+    parser.add_argument(
+        "--engine",
+        metavar="URL",
+        type=engine_url,
+        required=True,
+        help="base URL of the API: http://127.0.0.1:8000/v1 (/v1 is added to a URL without a path)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", default=STDOUT, help="write results here (default stdout)")
     parser.add_argument("--done", metavar="FILE", help="what is done, to resume by (default OUT.done)")
     parser.add_argument(
@@ -81,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     done = args.done or (None if args.output == STDOUT else f"{args.output}.done")
     check_distinct(args.trace, output=args.output, done=done)
     requests = list(_requests(read_workload(args.trace)))
-    client = Client(base_url=args.engine, api_key=os.environ.get("OPENAI_API_KEY", "none"), timeout=args.timeout)
+    client = Client(base_url=_api(args.engine), api_key=os.environ.get("OPENAI_API_KEY", "none"), timeout=args.timeout)
     try:
         with open_outputs(args.output) as (out,), client:
             pilot = ContextPilot(pilot_config(args))
@@ -94,6 +101,10 @@ def run(args: argparse.Namespace) -> int:
     summary = summarize(results)
     print_summary(json.dumps(summary) if args.json else _text(summary), summary_stream(args.output))
     return FAILED if summary["failed"] else 0
+
+
+def _api(url: str) -> str:
+    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
 
 
 def _requests(workload: Workload) -> Iterator[BatchRequest]:
@@ -132,7 +143,8 @@ def result_line(result: BatchResult) -> dict[str, Any]:
 
 
 def summarize(results: list[BatchResult]) -> dict[str, Any]:
-    """Figures of a run, as ``--json`` prints them. Tokens are the engine's; ``null`` if it did not tell all of them."""
+    """Figures of a run, as ``--json`` prints them. Tokens are the engine's, of all requests that were answered, by this
+    run or an earlier one; ``null`` if it did not tell all of them."""
     told = [result.usage for result in results if result.error is None]
     prompt = [usage.prompt_tokens for usage in told]
     cached = [usage.cached_tokens for usage in told]
@@ -140,11 +152,20 @@ def summarize(results: list[BatchResult]) -> dict[str, Any]:
     hits = None if None in cached else sum(count or 0 for count in cached)
     return {
         "requests": len(results),
+        "done_before": sum(result.resumed for result in results),
         "failed": len(results) - len(told),
         "prompt_tokens": total,
         "cached_tokens": hits,
         "hit_rate": None if not total or hits is None else hits / total,
     }
+
+
+def _resumed(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    before = summary["done_before"]
+    if not before:
+        return []
+    sent = summary["requests"] - before
+    return [("this run", f"{sent:,} sent, {before:,} were done before; the figures below are of both together")]
 
 
 def _text(summary: Mapping[str, Any]) -> str:
@@ -154,6 +175,7 @@ def _text(summary: Mapping[str, Any]) -> str:
     return table(
         [
             ("requests", f"{summary['requests']:,}, of which {summary['failed']:,} failed"),
+            *_resumed(summary),
             ("prompts", f"{shown(summary['prompt_tokens'])} tokens"),
             ("cached", f"{shown(summary['cached_tokens'])} tokens"),
             ("hit rate", shown(summary["hit_rate"], ".4f")),

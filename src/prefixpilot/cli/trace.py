@@ -6,6 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
+from prefixpilot.cli.options import log_file
 from prefixpilot.cli.outputs import STDOUTS, check_distinct, open_outputs, print_summary, summary_stream, table
 from prefixpilot.errors import ConfigError, MissingExtraError, TraceError
 
@@ -55,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     requests, blocks = (None if folder is None else str(folder / name) for name in ("requests.jsonl", "blocks.jsonl"))
     check_distinct(args.log, output=args.output, texts=requests)
     wanted = [path for path in (args.output, requests, blocks) if path is not None]
-    with ExitStack() as stack, open_log(args.log) as log:
+    with ExitStack() as stack, log_file(args.log) as path, open_log(path) as log:
         files = dict(zip(wanted, stack.enter_context(open_outputs(*wanted)), strict=True))
         trace = trace_log(log, (lambda _: None) if blocks is None else files[blocks].write_line)
         if not trace.requests:
-            raise TraceError(args.log, "holds no request with documents", "see what `prefixpilot analyze` finds in it")
+            raise TraceError(path, "holds no request with documents", "see what `prefixpilot analyze` finds in it")
         if args.output is not None:
             for line in trace.lines("log"):
                 files[args.output].write_line(line)

@@ -1,14 +1,14 @@
 """The member ``context_blocks`` of a body: a list of strings or of objects, the most relevant first. Pure.
 
 An object has ``text`` and optional ``id`` and ``title``. ``group`` (a name; its blocks stand next to each other) and
-``pin`` (``first`` or ``last``) say what may not be moved.
+``pin`` (``first`` or ``last``) say what may not be moved. In Python a block may be a ``ContextBlock``, too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
@@ -19,6 +19,36 @@ from prefixpilot.jsontext import kind_of
 FIELD: Final = "context_blocks"
 BlockOf: TypeAlias = Callable[..., ContextBlock]
 _BLOCK_KEYS: Final = ("text", "id", "title", "group", "pin")
+
+
+Block: TypeAlias = ContextBlock | str | Mapping[str, Any]
+"""A block with a text, a text, or an object with ``text`` and optional ``id``, ``title``, ``group`` and ``pin``."""
+
+
+class Given(NamedTuple):
+    """Blocks as a program gave them, and what it demands of their order."""
+
+    blocks: tuple[ContextBlock, ...]
+    constraints: Constraints = UNCONSTRAINED
+
+
+def given_blocks(given: Iterable[Block], field: str = FIELD) -> Given:
+    """Blocks given in Python, in any of the forms. O(blocks).
+
+    Args:
+        field: the argument's name, for errors.
+
+    Raises:
+        InvalidRequestError: blocks that cannot be used; names the element (``blocks[2].text``).
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidRequestError(field, f"is one {type(given).__name__}", "give a list of blocks")
+    elements = [dict(element) if isinstance(element, Mapping) else element for element in given]
+    blocks = [
+        element if isinstance(element, ContextBlock) else _block(f"{field}[{i}]", element, ContextBlock)
+        for i, element in enumerate(elements)
+    ]
+    return Given(tuple(blocks), read_constraints(elements, field))
 
 
 def read_blocks(given: Any, block_of: BlockOf = ContextBlock) -> tuple[ContextBlock, ...]:
@@ -56,7 +86,7 @@ def _block(field: str, element: Any, block_of: BlockOf) -> ContextBlock:
     return block_of(_text(f"{field}.text", element["text"]), _id(field, element), _title(field, element))
 
 
-def read_constraints(elements: Sequence[Any]) -> Constraints:
+def read_constraints(elements: Sequence[Any], field: str = FIELD) -> Constraints:
     """What the elements say of their order; each is a block that can be used. Raises InvalidRequestError."""
     if set(map(type, elements)) <= {str}:
         return UNCONSTRAINED
@@ -67,9 +97,9 @@ def read_constraints(elements: Sequence[Any]) -> Constraints:
             continue
         name, pin = element.get("group"), element.get("pin")
         if name is not None:
-            _add_to_group(f"{FIELD}[{i}].group", groups, name, i)
+            _add_to_group(field, groups, name, i)
         if pin is not None:
-            _add_pin(f"{FIELD}[{i}].pin", pins, pin, i)
+            _add_pin(field, pins, pin, i)
     if not groups and not pins:
         return UNCONSTRAINED
     constraints = Constraints(tuple(map(tuple, groups.values())), None, pins.get("first"), pins.get("last"))
@@ -77,30 +107,34 @@ def read_constraints(elements: Sequence[Any]) -> Constraints:
         constraints.units(len(elements))
     except InvalidRequestError as error:
         pinned = pins[error.field.rpartition(".")[2]]
-        raise InvalidRequestError(f"{FIELD}[{pinned}].pin", error.reason, error.remedy) from None
+        raise InvalidRequestError(f"{field}[{pinned}].pin", error.reason, error.remedy) from None
     return constraints
 
 
 def _add_to_group(field: str, groups: dict[str, list[int]], name: Any, position: int) -> None:
     if not isinstance(name, str) or not name:
         raise InvalidRequestError(
-            field, f"is {kind_of(name) if name != '' else 'empty'}", "give a name, or leave it out"
+            f"{field}[{position}].group",
+            f"is {kind_of(name) if name != '' else 'empty'}",
+            "give a name, or leave it out",
         )
     members = groups.setdefault(name, [])
     if members and members[-1] != position - 1:
         raise InvalidRequestError(
-            field,
-            f"is {name!r}, as that of {FIELD}[{members[-1]}], which does not stand right before it",
+            f"{field}[{position}].group",
+            f"is {name!r}, as that of {field}[{members[-1]}], which does not stand right before it",
             "put the blocks of a group next to each other, in the order in which they are to stand",
         )
     members.append(position)
 
 
 def _add_pin(field: str, pins: dict[str, int], pin: Any, position: int) -> None:
+    own = f"{field}[{position}].pin"
     if pin not in ("first", "last"):
-        raise InvalidRequestError(field, f"is {json.dumps(pin)}", 'give "first" or "last", or leave it out')
+        what = json.dumps(pin, default=kind_of)
+        raise InvalidRequestError(own, f"is {what}", 'give "first" or "last", or leave it out')
     if pins.setdefault(pin, position) != position:
-        raise InvalidRequestError(field, f"is {pin!r}, as that of {FIELD}[{pins[pin]}]", "pin one block to each end")
+        raise InvalidRequestError(own, f"is {pin!r}, as that of {field}[{pins[pin]}]", "pin one block to each end")
 
 
 def _text(field: str, value: Any) -> str:

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from typing import Any
 
 from prefixpilot.constraints import Constraints
-from prefixpilot.core import ContextBlock
 from prefixpilot.errors import EngineError
+from prefixpilot.prompts.blocks import Given
 from prefixpilot.rag.answers import Answer
 from prefixpilot.rag.client import AsyncClient, Heard, acomplete, astream
-from prefixpilot.rag.desk import Blocks, Desk, Talk, as_blocks, no_retriever
+from prefixpilot.rag.desk import Blocks, Desk, Talk, as_given, no_retriever
 from prefixpilot.rag.functions import Functions, acall_all
 from prefixpilot.retrievers import AsyncRetriever, Retriever
 
@@ -35,7 +35,7 @@ class AsyncRagSession(Desk):
         retriever: AsyncRetriever | Retriever | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(model=model, **settings)
+        super().__init__(client, model=model, **settings)
         self._client = client
         self._retriever = retriever
 
@@ -50,14 +50,14 @@ class AsyncRagSession(Desk):
         **options: Any,
     ) -> Answer:
         """See :meth:`RagSession.ask <prefixpilot.rag.RagSession.ask>`; functions may be coroutine functions."""
-        found = await self._blocks(question, blocks, k)
-        talk = self._talk(question, found, constraints, options)
-        while True:
-            reply = await acomplete(self._client, talk.call)
-            answer = self._take(talk, reply, functions)
-            if answer is not None:
-                return answer
-            talk.after_tools(reply, await acall_all(functions or {}, reply))
+        with self._turn():
+            talk = self._talk(question, await self._found(question, blocks, k), constraints, options)
+            while True:
+                reply = await acomplete(self._client, talk.call)
+                answer = self._take(talk, reply, functions)
+                if answer is not None:
+                    return answer
+                talk.after_tools(reply, await acall_all(functions or {}, reply))
 
     async def stream(
         self,
@@ -69,18 +69,18 @@ class AsyncRagSession(Desk):
         **options: Any,
     ) -> AsyncAnswerStream:
         """See :meth:`RagSession.stream <prefixpilot.rag.RagSession.stream>`."""
-        found = await self._blocks(question, blocks, k)
+        found = await self._found(question, blocks, k)
         return AsyncAnswerStream(self, self._talk(question, found, constraints, options))
 
-    async def _blocks(self, question: str, blocks: Blocks | None, k: int | None) -> tuple[ContextBlock, ...]:
+    async def _found(self, question: str, blocks: Blocks | None, k: int | None) -> Given:
         retriever, k = self._retriever, self._k if k is None else k
         if blocks is not None:
-            return as_blocks(blocks)
+            return as_given(blocks)
         if retriever is None:
             raise no_retriever()
         if isinstance(retriever, AsyncRetriever):
-            return (await retriever.aretrieve(question, k)).blocks
-        return (await asyncio.to_thread(retriever.retrieve, question, k)).blocks
+            return Given((await retriever.aretrieve(question, k)).blocks)
+        return Given((await asyncio.to_thread(retriever.retrieve, question, k)).blocks)
 
 
 class AsyncAnswerStream:
@@ -109,11 +109,12 @@ class AsyncAnswerStream:
 
     async def _run(self, talk: Talk) -> AsyncGenerator[str, None]:
         session, heard = self._session, Heard()
-        async with aclosing(astream(session._client, talk.call, heard)) as pieces:
-            async for piece in pieces:
-                if len(heard.pieces) == 1:
-                    session._learn(talk)
-                yield piece
-        reply = heard.reply()
-        talk.usage = reply.usage
-        self._answer = session._record(talk, reply)
+        with session._turn(talk):
+            async with aclosing(astream(session._client, talk.call, heard)) as pieces:
+                async for piece in pieces:
+                    if len(heard.pieces) == 1:
+                        session._learn(talk)
+                    yield piece
+            reply = heard.reply()
+            talk.usage = reply.usage
+            self._answer = session._record(talk, reply)

@@ -20,7 +20,7 @@ from prefixpilot.prompts import render_blocks
 from prefixpilot.prompts.request import BlocksRequest, parse_request
 from prefixpilot.rag.answers import Usage
 from prefixpilot.rag.client import Reply, call_of, check_options, fields_of, reply_of
-from prefixpilot.rag.desk import Blocks, as_blocks
+from prefixpilot.rag.desk import Blocks, as_given
 from prefixpilot.rag.journal import Done, Journal
 from prefixpilot.rag.turn import Message
 
@@ -51,7 +51,9 @@ class BatchRequest:
     ) -> BatchRequest:
         """A question over blocks."""
         head = () if system is None else ({"role": "system", "content": system},)
-        return cls(request_id, (*head, {"role": "user", "content": question}), as_blocks(blocks), options)
+        given = as_given(blocks)
+        messages = (*head, {"role": "user", "content": question})
+        return cls(request_id, messages, given.blocks, options, given.constraints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class BatchResult:
         usage: as the engine counted; unknown if the call failed.
         error: why the call failed; ``None`` if it did not.
         response: the whole completion, as data.
+        resumed: it was answered by an earlier run, and not asked for again.
     """
 
     request_id: str
@@ -70,6 +73,7 @@ class BatchResult:
     usage: Usage
     error: str | None = None
     response: Mapping[str, Any] | None = None
+    resumed: bool = field(default=False, compare=False)
 
 
 class Job(NamedTuple):
@@ -111,7 +115,6 @@ class Batch:
         pilot: ContextPilot | None,
         journal: Journal | None,
     ) -> None:
-        check_options(options)
         self.on_done: Callable[[], object] = lambda: None
         self._journal = journal
         self._lock = Lock()
@@ -120,6 +123,7 @@ class Batch:
         self._failures = 0
         if journal is not None:
             self._take_over(journal.done)
+        self._resumed = frozenset(self._done)
         self._planned = (pilot or ContextPilot()).optimize_batch([job.request for job in self._jobs])
 
     @property
@@ -157,7 +161,7 @@ class Batch:
 
     def results(self) -> list[BatchResult]:
         """One for each request, in the order given."""
-        return [_result(self._done[job.request_id]) for job in self._jobs]
+        return [_result(self._done[job.request_id], job.request_id in self._resumed) for job in self._jobs]
 
     def _take_over(self, done: Mapping[str, Done]) -> None:
         """What an earlier run has done, failures excepted."""
@@ -202,8 +206,8 @@ def _answered(job: Job, reply: Reply) -> Done:
     return Done(job.request_id, job.digest, response=reply.response)
 
 
-def _result(done: Done) -> BatchResult:
+def _result(done: Done, resumed: bool) -> BatchResult:
     if done.response is None:
         return BatchResult(done.request_id, None, Usage(), done.error)
     reply = reply_of(done.response)
-    return BatchResult(done.request_id, reply.text, reply.usage, None, done.response)
+    return BatchResult(done.request_id, reply.text, reply.usage, None, done.response, resumed)

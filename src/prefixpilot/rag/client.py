@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from inspect import signature
+from types import MethodType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from prefixpilot.errors import EngineError, InvalidRequestError, MissingExtraError
@@ -46,11 +49,32 @@ class Reply(NamedTuple):
         return self.message["content"] or ""
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise ``InvalidRequestError`` for options that are not the caller's to set."""
-    for name in _OURS:
-        if name in options:
+def arguments_of(client: Client | AsyncClient) -> frozenset[str] | None:
+    """Arguments that the client's ``chat.completions.create`` takes; ``None`` where it is not the SDK's own, since one
+    that was wrapped may take more."""
+    create = client.chat.completions.create
+    if type(create) is not MethodType or not create.__module__.startswith("openai."):
+        return None
+    return frozenset(signature(create).parameters)
+
+
+def check_options(
+    options: Mapping[str, Any], arguments: frozenset[str] | None = None, settings: Iterable[str] = ()
+) -> None:
+    """Raise ``InvalidRequestError`` for options that are not the caller's to set, and for those that no call takes.
+
+    Args:
+        arguments: what :func:`arguments_of` says.
+        settings: that the caller could have meant.
+    """
+    for name in options:
+        if name in _OURS:
             raise InvalidRequestError(name, "is set by the session itself", "leave it out; to stream, call stream()")
+        if arguments is not None and name not in arguments:
+            near = get_close_matches(name, [*settings, *sorted(arguments - {*_OURS})], 1)
+            meant = f"did you mean {near[0]}? Else " if near else ""
+            remedy = f"{meant}what the engine knows and the client does not goes into extra_body"
+            raise InvalidRequestError(name, "is no setting, and no argument of chat.completions.create", remedy)
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:

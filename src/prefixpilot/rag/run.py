@@ -7,15 +7,25 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from prefixpilot.core import Plan
 from prefixpilot.errors import ConfigError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.rag.batch import Batch, BatchRequest, BatchResult, Job
-from prefixpilot.rag.client import CALL_ERRORS, AsyncClient, Client, Reply, acomplete, complete
+from prefixpilot.rag.client import (
+    CALL_ERRORS,
+    AsyncClient,
+    Client,
+    Reply,
+    acomplete,
+    arguments_of,
+    check_options,
+    complete,
+)
 from prefixpilot.rag.journal import Journal
 
+_SETTINGS: Final = ("done", "concurrency", "pilot", "progress")
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
@@ -45,12 +55,13 @@ def run_batch(
         options: arguments of ``chat.completions.create`` for all requests: ``model``, ``max_tokens``, ...
 
     Raises:
-        InvalidRequestError: a request that cannot be used, or that has changed since ``done`` was written.
+        InvalidRequestError: a request that cannot be used, or that has changed since ``done`` was written; an option
+            that the client's call does not take.
         ConfigError: ``done`` or ``concurrency`` cannot be used.
         TraceError: a line of ``done`` cannot be read.
         EngineError: 20 calls in a row have failed.
     """
-    with _opened(requests, done, concurrency, pilot, progress, options) as batch:
+    with _opened(client, requests, done, concurrency, pilot, progress, options) as batch:
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="batch")
         try:
             calls = [pool.submit(_one, client, batch, job, plan) for job, plan in batch.todo]
@@ -72,7 +83,7 @@ async def arun_batch(
     **options: Any,
 ) -> list[BatchResult]:
     """As :func:`run_batch`, on asyncio. Planning and what goes to disk happens in threads."""
-    opened = _opened(requests, done, concurrency, pilot, progress, options)
+    opened = _opened(client, requests, done, concurrency, pilot, progress, options)
     batch = await asyncio.to_thread(opened.__enter__)
     try:
         jobs = iter(batch.todo)
@@ -105,6 +116,7 @@ async def _some(client: AsyncClient, batch: Batch, jobs: Iterator[tuple[Job, Pla
 
 @contextmanager
 def _opened(
+    client: Client | AsyncClient,
     requests: Sequence[BatchRequest],
     done: PathLike | None,
     concurrency: int,
@@ -115,6 +127,7 @@ def _opened(
     """The batch, planned; its journal and its progress bar are closed at the end."""
     from tqdm import tqdm
 
+    check_options(options, arguments_of(client), _SETTINGS)
     if type(concurrency) is not int or concurrency < 1:
         raise ConfigError("concurrency", f"is {concurrency!r}", "use an int of 1 or more")
     with ExitStack() as stack:

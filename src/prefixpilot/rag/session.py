@@ -7,11 +7,11 @@ from contextlib import closing
 from typing import Any
 
 from prefixpilot.constraints import Constraints
-from prefixpilot.core import ContextBlock
 from prefixpilot.errors import EngineError
+from prefixpilot.prompts.blocks import Given
 from prefixpilot.rag.answers import Answer
 from prefixpilot.rag.client import Client, Heard, complete, stream
-from prefixpilot.rag.desk import Blocks, Desk, Talk, as_blocks, no_retriever
+from prefixpilot.rag.desk import Blocks, Desk, Talk, as_given, no_retriever
 from prefixpilot.rag.functions import Functions, call_all
 from prefixpilot.retrievers import Retriever
 
@@ -21,8 +21,9 @@ class RagSession(Desk):
 
     The first turn's blocks are ordered; later turns leave out what stands in the prompt already and say where
     (paper 6). All earlier turns are sent again byte for byte. A call that fails leaves the conversation as it was. For
-    independent questions take :meth:`fresh` sessions: they share the pilot, and so the index. One call at a time; the
-    pilot may be shared between threads.
+    independent questions take :meth:`fresh` sessions: they share the pilot, and so the index. One turn at a time: a
+    second one, of another thread or of a function that the model calls, is refused before anything is sent. The pilot
+    may be shared between threads.
 
     Not for a client that talks to our proxy: that one takes ``extra_body={"context_blocks": [...]}`` and plans itself.
 
@@ -38,7 +39,7 @@ class RagSession(Desk):
     """
 
     def __init__(self, client: Client, *, model: str, retriever: Retriever | None = None, **settings: Any) -> None:
-        super().__init__(model=model, **settings)
+        super().__init__(client, model=model, **settings)
         self._client = client
         self._retriever = retriever
 
@@ -55,7 +56,8 @@ class RagSession(Desk):
         """One turn.
 
         Args:
-            blocks: given blocks, most relevant first; ``[]`` for none; without them the retriever is asked.
+            blocks: given blocks, most relevant first: texts, ``{"text": ..., "title": ...}`` or ``ContextBlock``;
+                ``[]`` for none; without them the retriever is asked.
             k: how many to retrieve, this time.
             functions: what the model may call, by name; their schema goes into ``tools``. Called until it answers.
             constraints: demands on the order of the blocks.
@@ -67,13 +69,14 @@ class RagSession(Desk):
             openai.OpenAIError: from the client.
             EngineError: an answer that cannot be used, or a tool call that cannot be answered.
         """
-        talk = self._talk(question, self._blocks(question, blocks, k), constraints, options)
-        while True:
-            reply = complete(self._client, talk.call)
-            answer = self._take(talk, reply, functions)
-            if answer is not None:
-                return answer
-            talk.after_tools(reply, call_all(functions or {}, reply))
+        with self._turn():
+            talk = self._talk(question, self._found(question, blocks, k), constraints, options)
+            while True:
+                reply = complete(self._client, talk.call)
+                answer = self._take(talk, reply, functions)
+                if answer is not None:
+                    return answer
+                talk.after_tools(reply, call_all(functions or {}, reply))
 
     def stream(
         self,
@@ -85,14 +88,14 @@ class RagSession(Desk):
         **options: Any,
     ) -> AnswerStream:
         """As :meth:`ask`, piece by piece; without functions. The turn counts once the stream is read to its end."""
-        return AnswerStream(self, self._talk(question, self._blocks(question, blocks, k), constraints, options))
+        return AnswerStream(self, self._talk(question, self._found(question, blocks, k), constraints, options))
 
-    def _blocks(self, question: str, blocks: Blocks | None, k: int | None) -> tuple[ContextBlock, ...]:
+    def _found(self, question: str, blocks: Blocks | None, k: int | None) -> Given:
         if blocks is not None:
-            return as_blocks(blocks)
+            return as_given(blocks)
         if self._retriever is None:
             raise no_retriever()
-        return self._retriever.retrieve(question, self._k if k is None else k).blocks
+        return Given(self._retriever.retrieve(question, self._k if k is None else k).blocks)
 
 
 class AnswerStream:
@@ -124,11 +127,12 @@ class AnswerStream:
 
     def _run(self, talk: Talk) -> Generator[str, None, None]:
         session, heard = self._session, Heard()
-        with closing(stream(session._client, talk.call, heard)) as pieces:
-            for piece in pieces:
-                if len(heard.pieces) == 1:
-                    session._learn(talk)
-                yield piece
-        reply = heard.reply()
-        talk.usage = reply.usage
-        self._answer = session._record(talk, reply)
+        with session._turn(talk):
+            with closing(stream(session._client, talk.call, heard)) as pieces:
+                for piece in pieces:
+                    if len(heard.pieces) == 1:
+                        session._learn(talk)
+                    yield piece
+            reply = heard.reply()
+            talk.usage = reply.usage
+            self._answer = session._record(talk, reply)

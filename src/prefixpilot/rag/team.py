@@ -16,7 +16,7 @@ from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts import PARAGRAPH, render_blocks
 from prefixpilot.rag.agents import ReadingOrder, lay_chains
 from prefixpilot.rag.answers import Usage
-from prefixpilot.rag.client import Client, Reply, check_options, complete
+from prefixpilot.rag.client import Client, Reply, arguments_of, check_options, complete
 from prefixpilot.rag.desk import Blocks, as_blocks
 
 WORKER: Final = (
@@ -25,6 +25,7 @@ WORKER: Final = (
 )
 MANAGER: Final = "Answer the question from the notes of your readers, who have read the whole source text."
 
+_SETTINGS: Final = ("model", "workers", "order", "worker", "manager", "concurrency", "system")
 MAX_HOMES: Final = 100_000
 """Blocks of which a team remembers where they were read; the one least recently used goes first."""
 
@@ -48,10 +49,10 @@ class _Desk:
     """Renders what agents read, and sends it to the replica that has it."""
 
     def __init__(self, clients: Client | Sequence[Client], model: str, options: dict[str, Any]) -> None:
-        check_options(options)
         self._clients = [clients] if isinstance(clients, Client) else list(clients)
         if not self._clients:
             raise ConfigError("client", "is an empty list", "give at least one client")
+        check_options(options, arguments_of(self._clients[0]), _SETTINGS)
         self._options = {"model": model, **options}
         self._pilot = ContextPilot()
         self._homes: OrderedDict[BlockId, int] = OrderedDict()

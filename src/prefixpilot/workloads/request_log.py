@@ -6,15 +6,16 @@ A line is the body of a request, or an object that holds one:
 * ``{"request": {...}}`` or ``{"body": {...}}``, with any of ``url``/``path``/``endpoint``, ``headers``, ``response``;
 * the body alone: ``{"model", "messages", ...}``.
 
-A line that holds none of these is told and counted, and reading goes on: a log is evidence, not input that someone can
-mend. Lines end with "\\n" only; the file may be gzip-compressed.
+A body may be a string of JSON, as some gateways log it. A line that holds none of these is told and counted, and
+reading goes on: a log is evidence, not input that someone can mend. Lines end with "\\n" only; the file may be
+gzip-compressed, and one that ends too early (a log that is still written, a disk that was full) is read as far as it
+goes.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from prefixpilot.errors import TraceError
 
 MAX_LINE_BYTES: Final = 64 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_PIECE: Final = 1 << 16
 _HOLDERS: Final = ("body", "params", "request", "request_body", "kwargs")
 _PATHS: Final = ("url", "path", "endpoint", "target")
 _ENDINGS: Final = (
@@ -80,11 +82,13 @@ class RequestLog:
 
     Attributes:
         size: bytes of the text.
+        cut: why there may have been more of it; empty if that is all.
     """
 
-    def __init__(self, stream: IO[bytes], size: int) -> None:
+    def __init__(self, stream: IO[bytes], size: int, cut: str = "") -> None:
         self._stream = stream
         self.size = size
+        self.cut = cut
 
     def requests(self, on_bad: Callable[[BadLine], object] = lambda _: None) -> Iterator[LoggedRequest]:
         """All requests, in the order of the file. Memory: one line.
@@ -108,6 +112,8 @@ class RequestLog:
                 on_bad(read)
             else:
                 yield read
+        if self.cut:
+            on_bad(BadLine(number + 1, f"and what follows it are missing: the gzip file is damaged ({self.cut})"))
 
     def at(self, offset: int, number: int) -> LoggedRequest:
         """The request of one line, by the place at which :meth:`requests` found it."""
@@ -123,7 +129,7 @@ def open_log(path: str | PathLike[str]) -> Iterator[RequestLog]:
     """A log, open. One that is compressed is written out to a temporary file first.
 
     Raises:
-        TraceError: it cannot be read.
+        TraceError: it cannot be read, or is compressed and nothing of it can be.
     """
     path = Path(path)
     try:
@@ -132,13 +138,23 @@ def open_log(path: str | PathLike[str]) -> Iterator[RequestLog]:
                 yield RequestLog(raw, path.stat().st_size)
                 return
             with tempfile.TemporaryFile() as text:
-                with gzip.GzipFile(fileobj=raw) as compressed:
-                    shutil.copyfileobj(compressed, text, 1 << 20)
-                yield RequestLog(text, text.tell())
-    except (gzip.BadGzipFile, EOFError, zlib_error) as error:
-        raise TraceError(f"{path}: gzip", str(error), "compress the file again") from None
+                cut = _decompress(raw, text)
+                if cut and not text.tell():
+                    raise TraceError(f"{path}: gzip", cut, "compress the file again")
+                yield RequestLog(text, text.tell(), cut)
     except OSError as error:
         raise TraceError(str(path), error.strerror or str(error), "give a file that can be read") from None
+
+
+def _decompress(raw: IO[bytes], text: IO[bytes]) -> str:
+    """Writes what can be decompressed; returns what is wrong with the rest, nothing if there is none."""
+    with gzip.GzipFile(fileobj=raw) as compressed:
+        try:
+            while piece := compressed.read1(_PIECE):
+                text.write(piece)
+        except (gzip.BadGzipFile, EOFError, zlib_error) as error:
+            return str(error)
+    return ""
 
 
 def _skip_line(stream: IO[bytes]) -> int:
@@ -165,9 +181,9 @@ def _read(line: bytes, number: int, offset: int) -> LoggedRequest | BadLine:
     if found is None:
         return BadLine(number, "holds no request (looked for messages, input or prompt, in it or in its body)")
     api, body = found
-    response = value.get("response")
-    if isinstance(response, dict) and isinstance(response.get("body"), dict):
-        response = response["body"]
+    response = _unpacked(value.get("response"))
+    if isinstance(response, dict) and isinstance(held := _unpacked(response.get("body")), dict):
+        response = held
     return LoggedRequest(
         number, offset, api, body, _headers(value.get("headers")), response if isinstance(response, dict) else None
     )
@@ -177,11 +193,21 @@ def _body_of(value: Mapping[str, Any], path: str = "") -> tuple[Api, Mapping[str
     """The body of a line and what it is a request to; ``path``: what stands around it says where it goes."""
     path = next((value[name] for name in _PATHS if isinstance(value.get(name), str)), path)
     for name in _HOLDERS:
-        held = value.get(name)
+        held = _unpacked(value.get(name))
         if isinstance(held, dict) and (found := _body_of(held, path)) is not None:
             return (MESSAGES, found[1]) if name == "params" else found
     api = _api_of(value, path)
     return None if api is None or api.read(value) is None else (api, value)
+
+
+def _unpacked(value: Any) -> Any:
+    """An object that was logged as a string of JSON; anything else as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] != "{":
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _api_of(value: Mapping[str, Any], path: str) -> Api | None:

@@ -221,3 +221,42 @@ def test_images_and_tool_calls_are_part_of_a_prompt(write_log: Write) -> None:
     other = analyze(write_log([looks("a", "{}"), looks("b", "{}")]), ONE)
     assert same.arms[0].cached_tokens > 250
     assert other.arms[0].cached_tokens == 0
+
+
+def stuffed(i: int) -> str:
+    """As LangChain's hub has it: nothing but blank lines between documents."""
+    texts = "\n\n".join(document((i * 3 + k * 7) % 40) for k in range(3))
+    return f"Answer the question.\nQuestion: What of {i}?\nContext: {texts}\nAnswer:"
+
+
+def test_documents_without_edges_are_told_and_not_passed_over(write_log: Write) -> None:
+    analysis = analyze(write_log([chat(stuffed(i), system="Be kind.") for i in range(6)] * 2), ONE)
+    (seen,) = analysis.unproved
+    assert (seen.format, seen.texts, seen.line) == ("langchain_hub_rag_prompt", 6, 1)
+    assert not analysis.blocks.blocks
+    page = render_page(analysis)
+    assert "Edges not proved: 6 texts, first in line 1" in page and "langchain_hub_rag_prompt" in page
+    assert json.loads(json.dumps(analysis.as_json()))["unproved"] == [seen._asdict()]
+
+
+def test_documents_in_a_system_text_without_marks_are_told_and_a_clock_is_none(write_log: Write) -> None:
+    def system(i: int) -> str:
+        return "Use the context.\n\n" + "\n\n".join(document((i * 5 + k) % 40) for k in range(4))
+
+    analysis = analyze(write_log([chat(f"Q{i}", system=system(i)) for i in range(5)]), ONE)
+    assert [(seen.format, seen.texts) for seen in analysis.unproved] == [("langchain_stuff", 5)]
+    rules = "\n\n".join(f"Rule {i}: {'be exact about what was asked for. ' * 4}" for i in range(5))
+    clock = [chat(f"Q{i}", system=f"Current time: 2026-11-30 09:{i:02d}:00\n{rules}\n\nBe brief.") for i in range(5)]
+    assert analyze(write_log(clock), ONE).unproved == ()
+
+
+def test_documents_with_edges_are_not_told_so(write_log: Write) -> None:
+    assert analyze(write_log(reordered()), ONE).unproved == ()
+
+
+def test_a_wide_table_says_that_it_moves(write_log: Write) -> None:
+    page = render_page(analyze(write_log(reordered()), ONE))
+    assert 'class="soft wide">The table is wider than this screen' in page
+    assert (
+        '<div class="scroll" tabindex="0"' in page and "@media (max-width: 44rem) { .wide { display: block; } }" in page
+    )

@@ -120,6 +120,25 @@ def test_a_key_that_is_refused() -> None:
     assert not found.sound and "--key-env" in str(found.findings[0].fix)
 
 
+PAGE = Answer(200, {"content-type": "text/html; charset=utf-8"}, b"<html><title>It works!</title></html>")
+
+
+@pytest.mark.parametrize("page", [PAGE, Answer(404, {}, b"not found"), answer({"status": "up"}), answer("[]")])
+def test_what_is_no_engine_is_told(page: Answer) -> None:
+    paths = dict.fromkeys(("/v1/models", "/version", "/metrics", "/props", "/readyz"), page)
+    for mark in (None, "mark"):
+        found = report(Canned(paths), mark)
+        engine = of(found)["engine"]
+        assert not found.sound and "no OpenAI-compatible engine" in engine.what and "base URL" in str(engine.fix)
+        assert set(of(found)) == {"engine"} | ({"probe"} if mark else set())
+
+
+def test_an_engine_without_a_list_of_models_is_known_by_its_answers() -> None:
+    found = report(Canned({}, chat=caching_chat()), "mark", model="m")
+    assert of(found)["engine"].status == "unknown" and of(found)["prefix caching"].status == "ok"
+    assert found.sound
+
+
 def test_newer_models_take_the_bound_under_another_name() -> None:
     inner = caching_chat()
 

@@ -67,7 +67,8 @@ def analyze(
     log, size = os.fspath(path), options.cache_tokens
     full = Way("order+dedupe")
     with workers(log, options.processes, on_share) as hands:
-        came, taken = hands.results([hands.submit(AsItCamePass(log, size)), hands.submit(TreatedPass(log, size, full))])
+        treated = TreatedPass(log, size, full, explains=True)
+        came, taken = hands.results([hands.submit(AsItCamePass(log, size)), hands.submit(treated)])
         if not came.lines:
             reason = f"holds no request (line 1 {came.bad_examples[0].reason})" if came.bad else "is empty"
             raise TraceError(log, reason, "give JSON Lines of requests: bodies, or lines of a Batch file")
@@ -157,4 +158,5 @@ def _analysis(
         arms=arms,
         blocks=_statistics(requests),
         findings=tuple(taken.findings),
+        unproved=tuple(taken.unproved),
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from prefixpilot.bench.analysis.fronts import Finding
 from prefixpilot.bench.analysis.report import Analysis, ArmResult
+from prefixpilot.bench.analysis.unproved import Unproved
 from prefixpilot.errors import ConfigError
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 480, 220, 42, 26
@@ -164,6 +165,18 @@ def _notes(analysis: Analysis, options: PageOptions) -> str:
 
 
 def _documents(analysis: Analysis) -> str:
+    return _found(analysis) + "".join(map(_unproved, analysis.unproved))
+
+
+def _unproved(unproved: Unproved) -> str:
+    return (
+        f"<p>Edges not proved: {unproved.texts:,} texts, first in line {unproved.line:,}, have the words of the format "
+        f"<code>{escape(unproved.format)}</code>, but nothing shows where its documents begin and end, so that they "
+        "stay as they are. Write a line over each document, or send them as <code>context_blocks</code>.</p>"
+    )
+
+
+def _found(analysis: Analysis) -> str:
     blocks = analysis.blocks
     if not blocks.blocks:
         return (

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from prefixpilot.bench.analysis.arms import Arm
@@ -13,6 +14,7 @@ from prefixpilot.bench.analysis.fronts import Finding, Findings
 from prefixpilot.bench.analysis.histories import Histories
 from prefixpilot.bench.analysis.report import ArmResult
 from prefixpilot.bench.analysis.sender import NO_RULES, Sender
+from prefixpilot.bench.analysis.unproved import Unproved, UnprovedTexts
 from prefixpilot.bench.analysis.workers import OnBytes
 from prefixpilot.blocks import estimate_tokens, text_digest
 from prefixpilot.core import ContextBlock
@@ -68,12 +70,14 @@ class AsTreated(NamedTuple):
             are not kept.
         touched, replaced: requests that are not sent as they came; texts that became references.
         findings: what changes in front of the documents as they are sent.
+        unproved: formats whose words were seen where no document was found; looked for in one arm only.
     """
 
     blocks: list[tuple[ContextBlock, ...]]
     touched: int
     replaced: int
     findings: list[Finding]
+    unproved: list[Unproved]
     result: ArmResult
 
 
@@ -139,6 +143,7 @@ class TreatedPass:
     cache_tokens: int | None
     way: Way
     schedule: Sequence[Line] | None = None
+    explains: bool = False
 
     def __call__(self, on_bytes: OnBytes) -> AsTreated:
         """Read it, telling how many bytes were read."""
@@ -146,19 +151,21 @@ class TreatedPass:
         arm = Arm(self.way.name, self.cache_tokens)
         blocks: list[tuple[ContextBlock, ...]] = []
         touched = replaced = 0
-        findings = Findings()
+        findings, unproved = Findings(), UnprovedTexts()
         with open_log(self.path) as log:
             for request in self._requests(log, on_bytes):
-                prompt = request.api.read(request.body)
-                sent = None if prompt is None else sender.send(request, _body(request), prompt)
-                if sent is None:
+                prompt, body = request.api.read(request.body), _body(request)
+                sent = None if prompt is None else sender.send(request, body, prompt)
+                if prompt is None or sent is None:
                     continue
+                if self.explains and not sent.blocks:
+                    unproved.add(request.number, prompt, partial(sender.explain, request, body))
                 arm.take(sent.prompt)
                 touched += sent.touched
                 replaced += sent.replaced
                 blocks.append(tuple(map(_slim, sent.blocks)))
                 findings.add(request.number, str(request.body.get("model")), sent.front)
-        return AsTreated(blocks, touched, replaced, findings.ranked(), arm.result())
+        return AsTreated(blocks, touched, replaced, findings.ranked(), unproved.ranked(), arm.result())
 
     def _requests(self, log: RequestLog, on_bytes: OnBytes) -> Iterator[LoggedRequest]:
         if self.schedule is None:

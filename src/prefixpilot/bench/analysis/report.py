@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.bench.analysis.fronts import Finding
+from prefixpilot.bench.analysis.unproved import Unproved
 from prefixpilot.workloads.request_log import BadLine
 
 ARMS: Final = (
@@ -96,6 +97,7 @@ class Analysis:
         arms: the same requests in each.
         blocks: see there.
         findings: what changes in front of the conversation, the costliest first.
+        unproved: formats whose words were seen, but not where their documents begin and end: these stay as they are.
     """
 
     log: str
@@ -113,6 +115,7 @@ class Analysis:
     arms: tuple[ArmResult, ...]
     blocks: BlockStatistics
     findings: tuple[Finding, ...]
+    unproved: tuple[Unproved, ...] = ()
 
     @property
     def best(self) -> ArmResult:
@@ -125,6 +128,7 @@ class Analysis:
         value = asdict(self)
         value["arms"] = [{**arm, **more} for arm, more in zip(value["arms"], derived, strict=True)]
         value["bad_examples"] = [bad._asdict() for bad in self.bad_examples]
+        value["unproved"] = [each._asdict() for each in self.unproved]
         for given, finding in zip(value["findings"], self.findings, strict=True):
             example = finding.example if show_text else finding.example._replace(before="", after="")
             given["example"] = example._asdict()

@@ -12,8 +12,9 @@ from prefixpilot.apis.base import Prompt
 from prefixpilot.core import ContextBlock, Plan
 from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.proxy.cache.fronts import Front, front_of
-from prefixpilot.proxy.call import Call, RefusedError
+from prefixpilot.proxy.call import EXPLAIN, Call, RefusedError
 from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.ordinary.notes import Note
 from prefixpilot.proxy.settings import Mode, ProxySettings
 from prefixpilot.proxy.wire import headers as h
 from prefixpilot.volatile.base import VolatileRules
@@ -76,9 +77,8 @@ class Sender:
 
         ``None``: the proxy refuses it (``context_blocks`` that cannot be used).
         """
-        conversation = [(name, value) for name, value in request.headers if name == h.CONVERSATION]
         try:
-            forward = self._pipeline.prepare(Call([*self._headers, *conversation], body, request.api))
+            forward = self._pipeline.prepare(self._call(request, body))
         except RefusedError:
             return None
         seen = self._pipeline.observe(forward, 200, "application/json", "")
@@ -89,6 +89,17 @@ class Sender:
             return None
         plans = _plans(forward)
         return Sent(sent, forward.touched, front_of(sent, plans), _blocks(plans), _replaced(forward))
+
+    def explain(self, request: LoggedRequest, body: bytes) -> Sequence[Note]:
+        """What the proxy would tell of an ordinary request in mode explain. Nothing is learnt."""
+        try:
+            return self._pipeline.prepare(self._call(request, body, (h.MODE, EXPLAIN.encode()))).notes
+        except RefusedError:
+            return ()
+
+    def _call(self, request: LoggedRequest, body: bytes, *more: tuple[bytes, bytes]) -> Call:
+        conversation = [(name, value) for name, value in request.headers if name == h.CONVERSATION]
+        return Call([*self._headers, *conversation, *more], body, request.api)
 
 
 def _read(api: Api, body: bytes) -> Prompt | None:

@@ -68,9 +68,13 @@ def examine(client: Asks, url: str, model: str | None, mark: str | None, tell: C
         answers |= {path: client.get(path) for path in PATHS if path not in answers}
     facts = read_facts(answers)
     name = model or (facts.models[0] if facts.models else None)
-    found = [*_said(client, facts, provider, name, tell)]
     steps = () if mark is None else tuple(run_probe(client, name, mark, tell))
-    return Report(url, facts, _settled(found, probe.judge(steps) if steps else ()), steps)
+    probed = probe.judge(steps) if steps else ()
+    known = provider is not None or facts.engine != "unknown" or findings.lists_models(first)
+    if not known and not any(step.counts.error is None for step in steps):
+        return Report(url, facts, (findings.no_api(first), *probed), steps)
+    found = [*_said(client, facts, provider, name, tell)]
+    return Report(url, facts, _settled(found, probed), steps)
 
 
 def _said(

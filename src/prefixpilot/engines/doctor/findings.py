@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from prefixpilot.engines.doctor.facts import Facts
+from prefixpilot.engines.doctor.facts import Answer, Facts
 from prefixpilot.providers.limits import CacheLimits
 
 Status = Literal["ok", "warn", "fail", "unknown"]
@@ -41,6 +41,21 @@ class Finding:
 def of_facts(facts: Facts) -> tuple[Finding, ...]:
     """Findings on what an engine says of itself."""
     return (_engine(facts), _caching(facts), _page(facts), _capacity(facts), _events(facts), _cached(facts))
+
+
+def lists_models(models: Answer) -> bool:
+    """``GET /v1/models`` is answered as the API says."""
+    return isinstance(models.object().get("data"), list)
+
+
+def no_api(models: Answer) -> Finding:
+    """Nothing here is known, and ``GET /v1/models`` is not answered as the API says: a web page, another service."""
+    kind = models.headers.get("content-type", "no content type").partition(";")[0]
+    what = (
+        f"no OpenAI-compatible engine: GET /v1/models is answered by HTTP {models.status} ({kind}), no list of models"
+    )
+    fix = "give the engine's base URL; if it has a chat API and no list, run again with --probe --model NAME"
+    return Finding("engine", "fail", what, fix)
 
 
 def _engine(facts: Facts) -> Finding:
