@@ -13,6 +13,7 @@ import pytest
 
 from prefixpilot.cli import main
 from prefixpilot.proxy import ProxySettings, serve_in_thread
+from prefixpilot.proxy.cache import tracker
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.testing.chat_wire import Chat
@@ -101,7 +102,8 @@ def volatile_text() -> Iterator[Miss]:
 @contextmanager
 def salt_or_adapter() -> Iterator[Miss]:
     """A gateway between proxy and engine salts prompts, and has changed its salt."""
-    with followed(600) as setup:
+    with pytest.MonkeyPatch.context() as patch, followed(600) as setup:
+        patch.setattr(tracker, "HOLD_S", 0.2)  # no event of theirs is known as such
         setup.in_state("EXACT")
         gateway = Salting(setup.pool, setup.publisher)
         setup.engine.pages = gateway
