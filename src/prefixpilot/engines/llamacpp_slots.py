@@ -167,14 +167,13 @@ class SlotRouter:
         return min(range(len(self._errors)), key=lambda picture: self._errors[picture])
 
     def seat(self, prompt: bytes, worth: float) -> Seat | None:
-        """Take an idle slot that is better for a prompt than llama.cpp's own choice; ``None``: it is to choose, see
-        ``follow``."""
+        """Take the best idle slot for a prompt; ``None``: llama.cpp is to choose, see ``follow``."""
         if self._pause:
             self._pause -= 1
             return None
         if self._state == "on":
-            better = self._pictures[self.believed].better(prompt, worth)
-            slot = None if better is None else better.slot
+            best = self._pictures[self.believed].best(prompt, worth)
+            slot = None if best is None else best.slot
         else:
             slot = self._untried(prompt)
         if slot is None:

@@ -31,8 +31,6 @@ AT_RISK: Final = 0.2
 """Share of what a prompt is worth that is lost when only the store holds it: the next one may use it up."""
 HALF_LIFE: Final = 64
 """Requests after which a prompt is worth half as much."""
-LEAST_GAIN: Final = 64
-"""Bytes that naming a slot has to save: less is within what a template puts between messages."""
 MAX_STORED: Final = 64
 MAX_WEIGHED: Final = 12
 """Prompts, those worth most, whose loss is weighed when a slot is chosen."""
@@ -123,21 +121,9 @@ class SlotCache:
 
     def best(self, prompt: bytes, worth: float = 0.0) -> Placement | None:
         """The idle slot with the most gain, of equal ones the one used least lately; ``None`` if all are busy."""
-        return self._most([self.preview(prompt, slot, worth) for slot in self.idle])
-
-    def _most(self, previews: list[Placement]) -> Placement | None:
+        previews = [self.preview(prompt, slot, worth) for slot in self.idle]
         used = self._contents.slots
         return max(previews, key=lambda p: (p.gain, -used[p.slot].number, -p.slot), default=None)
-
-    def better(self, prompt: bytes, worth: float = 0.0) -> Placement | None:
-        """The best idle slot that reuses no less now than llama.cpp's own choice, and saves more in all; ``None`` if
-        its own choice is as good, or if all are busy. As :meth:`best`."""
-        choice = self.own_choice(prompt)
-        if choice is None:
-            return None
-        own = self.preview(prompt, choice, worth)
-        previews = [self.preview(prompt, slot, worth) for slot in self.idle if slot != choice]
-        return self._most([p for p in previews if p.cached >= own.cached and p.gain > own.gain + LEAST_GAIN])
 
     def own_choice(self, prompt: bytes) -> int | None:
         """The slot that llama.cpp takes if it is told none; ``None`` if all are busy."""
