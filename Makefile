@@ -27,7 +27,8 @@ PURE := $(addprefix tests/,apis blocks compiled core dedup distance formats inde
 	providers request_ids residency tails volatile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-integrations test-vllm check lint format typecheck imports unit cov outer compiled test-compiled docs docs-update bench \
+.PHONY: help install serve demo test test-integrations test-vllm test-sglang check lint format typecheck imports unit cov outer compiled test-compiled \
+	docs docs-update bench \
 	bench-online bench-ordering clean
 
 help: ## list these targets
@@ -120,6 +121,18 @@ test-vllm: install ## the tests on a real vLLM on the CPU, in an environment of 
 		&& PREFIXPILOT_VLLM_PYTHON="$(abspath $(VLLM)/bin/python)" PREFIXPILOT_VLLM_MODEL="$(abspath .cache/tiny-llama)" \
 			$(RUN) pytest tests/vllm $(ARGS)
 
+SGLANG ?= .sglang
+
+test-sglang: install ## the tests on the cache and the events of a real SGLang, without its server (.sglang; beside .venv-vllm's torch)
+	@# Only torch is wanted of that environment; what SGLang's server needs is neither installed nor run.
+	@if [ ! -x $(VLLM)/bin/python ]; then echo "test-sglang SKIPPED: make test-vllm makes the environment that it needs"; exit 0; fi; \
+	if [ ! -d $(SGLANG)/sglang ]; then \
+		$(VLLM)/bin/python -m pip install --quiet --no-deps --target $(SGLANG) "sglang==0.5.23" \
+			|| { rm -rf $(SGLANG); echo "test-sglang SKIPPED: sglang 0.5.23 cannot be installed here (see the lines above)"; exit 0; }; \
+	fi; \
+	PREFIXPILOT_SGLANG_PYTHON="$(abspath $(VLLM)/bin/python)" PREFIXPILOT_SGLANG_PATH="$(abspath $(SGLANG))" \
+		$(RUN) pytest tests/sglang $(ARGS)
+
 docs: $(BIN)/mkdocs ## the pages of docs/ as a site in site/, with every link checked
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
@@ -149,5 +162,5 @@ bench-ordering: compiled ## ordering: hit rates, optimum, scale, tables (TRACES=
 	$(RUN) benchmarks.tables
 
 clean: ## remove what was built or cached, .venv too
-	rm -rf .venv .venv-integrations .venv-vllm dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
+	rm -rf .venv .venv-integrations .venv-vllm .sglang dist build site htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,30 +3,26 @@
     python -m benchmarks.referee [FOLDER] --sglang-python PYTHON --sglang-path DIRECTORY
 
 PYTHON has torch, a CPU build will do; DIRECTORY is made by `pip install --no-deps --target DIRECTORY sglang==0.5.23`.
-No GPU is used: see `benchmarks/referee_side.py`. One token id stands for 16 tokens of a block, in both models. Writes
+No GPU is used: see `tests/sglang/side.py`. One token id stands for 16 tokens of a block, in both models. Writes
 benchmarks/results/referee.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 from collections.abc import Hashable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from benchmarks import inputs, offline_arms, online_arms
 from benchmarks.inputs import Trace
 from benchmarks.machine import save
+from tests.sglang.process import RadixCacheProcess
 
 from prefixpilot.core import BatchContext
 from prefixpilot.prefix_cache import RadixPrefixCache, Segment, replay
 
 SCALE = 16
-SIDE = Path(__file__).with_name("referee_side.py")
 OFFLINE: dict[str, offline_arms.Arm] = {
     "arrival order": offline_arms.arrival,
     "paper + Algorithm 5": offline_arms.paper_algorithm_5,
@@ -45,32 +41,16 @@ def total(order: list[list[Segment]]) -> int:
 
 
 class Referee:
-    """SGLang's cache, in a process of its own."""
+    """SGLang's cache."""
 
-    def __init__(self, python: str, directory: str) -> None:
-        self._process = subprocess.Popen(
-            [python, str(SIDE), directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        )
+    def __init__(self, process: RadixCacheProcess) -> None:
+        self._process = process
 
     def hit_rate(self, order: list[list[Segment]], capacity: int | None) -> float:
         number: dict[Hashable, int] = {}
-        lines = [[[number.setdefault(s.key, len(number)), s.tokens] for s in prompt] for prompt in order]
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"capacity": capacity, "prompts": lines}) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"the referee's process ended with {self._process.wait(timeout=60)}")
-        return float(json.loads(answer)["cached"]) / total(order)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
+        lines = [[(number.setdefault(s.key, len(number)) << 20, s.tokens) for s in prompt] for prompt in order]
+        self._process.do("open", page=1, capacity=capacity)
+        return float(sum(self._process.do("take", prompts=lines))) / total(order)
 
 
 def judge(trace: Trace, caches: Sequence[int | None], referee: Referee) -> dict[str, Any]:
@@ -96,14 +76,13 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=5000, help="leave out traces of more requests")
     args = parser.parse_args()
     caches: list[int | None] = [*args.caches, None]
-    referee = Referee(args.sglang_python, args.sglang_path)
     traces: dict[str, Any] = {}
-    for trace in sorted(inputs.load(args.traces, args.only), key=lambda t: len(t.contexts)):
-        if len(trace.contexts) <= args.largest:
-            traces[trace.name] = judge(trace, caches, referee)
-            print(trace.name, traces[trace.name], flush=True)
-            save("referee", {"caches_in_mean_requests": caches, "tokens_an_id": SCALE, "traces": traces})
-    referee.close()
+    with RadixCacheProcess(args.sglang_python, args.sglang_path) as process:
+        for trace in sorted(inputs.load(args.traces, args.only), key=lambda t: len(t.contexts)):
+            if len(trace.contexts) <= args.largest:
+                traces[trace.name] = judge(trace, caches, Referee(process))
+                print(trace.name, traces[trace.name], flush=True)
+                save("referee", {"caches_in_mean_requests": caches, "tokens_an_id": SCALE, "traces": traces})
     return 0
 
 

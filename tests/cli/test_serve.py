@@ -150,6 +150,23 @@ def test_embedded_answers_the_printed_curl_line_and_sigterm_ends_both(tiny_model
 
 
 @pytest.mark.engine
+def test_what_its_slots_hold_outlives_a_restart(tiny_model: Path, tmp_path: Path) -> None:
+    options = ["--engine", "embedded", "--model", str(tiny_model), "--context", "1024", "--threads", "1"]
+    options += ["--state-dir", str(tmp_path / "state")]
+    blocks = [f"Document {n}: the ferry of pier {n} leaves when the tide turns. " * 8 for n in range(4)]
+    body = {"model": "m", "messages": [{"role": "user", "content": "When?"}], "context_blocks": blocks, "max_tokens": 2}
+    cached = []
+    for _ in range(2):
+        with serving(*options) as it:
+            usage = post(f"{it.url}/v1/chat/completions", json.dumps(body))["usage"]
+            cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+            it.process.send_signal(signal.SIGTERM)
+            assert it.process.wait(BOUND_S) == 0
+    assert cached[0] == 0
+    assert cached[1] > 0.9 * usage["prompt_tokens"] > 200
+
+
+@pytest.mark.engine
 def test_kill_9_ends_the_engine_too(tiny_model: Path) -> None:
     with serving("--engine", "embedded", "--model", str(tiny_model), "--context", "512", "--threads", "1") as it:
         assert answers(it.engine_url)

@@ -1,4 +1,4 @@
-"""A listener that remembers what it is told, and waits for it."""
+"""Listeners that remember what they are told, and wait for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from prefixpilot.cache_events import EventBatch
 from prefixpilot.engines.base import Continuity, SourceStatus
+from prefixpilot.residency.pages import PageTable
 
 
 class Remembers:
@@ -47,3 +48,15 @@ class Remembers:
 
     def wait_continuity(self, continuity: Continuity) -> bool:
         return self.wait(lambda self: bool(self.told) and self.told[-1].continuity is continuity)
+
+
+class Mirror(Remembers):
+    """Keeps a page table of what the engine tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = PageTable()
+
+    def on_batch(self, batch: EventBatch) -> None:
+        self.table.apply(batch)
+        super().on_batch(batch)

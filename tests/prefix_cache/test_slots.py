@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from prefixpilot.errors import ConfigError, InvalidInputError
-from prefixpilot.prefix_cache.slots import SlotCache, common_prefix
+from prefixpilot.prefix_cache.slots import LEAST_GAIN, SlotCache, common_prefix
 
 A = b"a" * 600
 B = b"b" * 600
@@ -70,14 +70,37 @@ def test_of_a_stored_prompt_a_quarter_has_to_be_kept() -> None:
 
 def test_a_conversation_keeps_its_slot_when_others_share_its_document() -> None:
     cache = SlotCache(3)
-    conversation = A + b"question"
+    conversation = A + b"question" * 100
     run(cache, conversation, 0, worth=0.7)
     run(cache, B, 1)
+    assert cache.own_choice(A + C) == 0
     best = cache.best(A + C)
     assert best is not None and (best.slot, best.cached) == (1, 600)
     run(cache, A + C, best.slot)
     assert cache.contents.slots[0].text == conversation
     assert run(cache, conversation + b"answer, and the next question", 0) == len(conversation)
+
+
+def test_nothing_is_paid_now_for_what_may_come() -> None:
+    """An empty slot would leave the conversation where it is, and would compute its first document again."""
+    cache = SlotCache(2)
+    run(cache, A + B + C, 0, worth=1.0)
+    cache.forget_store()
+    prompt = A + b"e" * 100
+    own, other = (cache.preview(prompt, slot) for slot in (0, 1))
+    assert (own.cached, other.cached, own.slot) == (600, 0, cache.own_choice(prompt))
+    assert other.gain > own.gain + LEAST_GAIN
+    assert cache.best(prompt) == own
+
+
+def test_little_to_gain_leaves_llamacpps_own_choice() -> None:
+    cache = SlotCache(3)
+    run(cache, A + b"question", 0, worth=0.7)
+    run(cache, B, 1)
+    own, other = (cache.preview(A + C, slot) for slot in (0, 1))
+    assert own.cached == other.cached and own.gain < other.gain < own.gain + LEAST_GAIN
+    best = cache.best(A + C)
+    assert best is not None and best.slot == 0
 
 
 def test_without_worth_the_slot_with_most_in_common_is_as_good() -> None:
@@ -183,11 +206,15 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.busy) < 3)
     @rule(prompt=PROMPTS, worth=st.floats(0, 1), best=st.booleans())
     def begins(self, prompt: bytes, worth: float, best: bool) -> None:
+        choice = self.cache.own_choice(prompt)
         before = self.cache.best(prompt, worth)
-        assert before is not None
-        assert before.gain == max(self.cache.preview(prompt, slot, worth).gain for slot in self.cache.idle)
-        slot = before.slot if best else self.cache.own_choice(prompt)
-        assert slot is not None and slot not in self.busy
+        assert before is not None and choice is not None
+        own = self.cache.preview(prompt, choice, worth)
+        others = [self.cache.preview(prompt, slot, worth) for slot in self.cache.idle if slot != choice]
+        better = [each for each in others if each.cached >= own.cached and each.gain >= own.gain + LEAST_GAIN]
+        assert before == own if not better else (before in better and before.gain == max(each.gain for each in better))
+        slot = before.slot if best else choice
+        assert slot not in self.busy
         expected = self.cache.preview(prompt, slot, worth)
         assert 0 <= expected.cached <= max((common_prefix(prompt, each) for each in self.seen), default=0)
         assert 0 <= expected.left <= sum(map(len, {*self.seen, prompt}))

@@ -242,6 +242,16 @@ class PageTableMachine(RuleBasedStateMachine):
     def the_cache_is_cleared(self) -> None:
         self.apply(CacheCleared())
 
+    @rule(size=st.sampled_from([1, 3]))
+    def an_empty_cache_takes_pages_of_another_size(self, size: int) -> None:
+        self.apply(CacheCleared())
+        self.sequence += 1
+        event = PagesStored((PageHash(b"another"),), None, (1,) * size, size)
+        self.table.apply(EventBatch("engine", 0, self.sequence, (event,)))
+        assert (self.table.page_size, self.table.match((1,) * size).tokens) == (size, size)
+        self.apply(CacheCleared())
+        self.table.page_size = SIZE
+
     @rule()
     def the_engine_starts_anew(self) -> None:
         self.table.restart()

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engines.listening import Remembers
+from tests.engines.listening import Mirror
 from tests.vllm.server import PYTHON_VARIABLE, VllmServer, cached_tokens, make_model
 
-from prefixpilot.cache_events import CacheCleared, EventBatch, PagesRemoved, PagesStored
+from prefixpilot.cache_events import CacheCleared, PagesRemoved, PagesStored
 from prefixpilot.engines.base import Continuity
 from prefixpilot.engines.endpoints import EventEndpoint, discover
 from prefixpilot.engines.kv_events import KvEventSubscriber
 from prefixpilot.engines.vllm_plugin import CONNECTOR, URL_VARIABLE
-from prefixpilot.residency.pages import PageTable
 from prefixpilot.testing import SimulatedEngine
 
 PYTHON = os.environ.get(PYTHON_VARIABLE)
@@ -75,18 +74,6 @@ def figure(server: VllmServer, name: str) -> float:
 def reachable(tokens: int) -> int:
     """Tokens of a prompt that any cache could hold: whole pages, and never its last token."""
     return (tokens - 1) // PAGE * PAGE
-
-
-class Mirror(Remembers):
-    """Keeps a page table of what the engine tells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = PageTable()
-
-    def on_batch(self, batch: EventBatch) -> None:
-        self.table.apply(batch)
-        super().on_batch(batch)
 
 
 def held(mirror: Mirror, prompt: list[int]) -> int:

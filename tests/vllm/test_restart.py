@@ -68,11 +68,13 @@ def text(seed: int, count: int = 120) -> str:
     return " ".join(f"{seed}:{number}" for number in range(count))
 
 
-def post(proxy: RunningProxy, body: dict[str, Any]) -> Answer:
+def post(proxy: RunningProxy, body: dict[str, Any], headers: dict[str, str] | None = None) -> Answer:
     """A completion. The machine may be busy."""
     connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=120)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(
+            "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **(headers or {})}
+        )
         response = connection.getresponse()
         return Answer(response.status, response.getheaders(), response.read())
     finally:

@@ -31,6 +31,8 @@ AT_RISK: Final = 0.2
 """Share of what a prompt is worth that is lost when only the store holds it: the next one may use it up."""
 HALF_LIFE: Final = 64
 """Requests after which a prompt is worth half as much."""
+LEAST_GAIN: Final = 64
+"""Bytes; less is within what a template puts between messages."""
 MAX_STORED: Final = 64
 MAX_WEIGHED: Final = 12
 """Prompts, those worth most, whose loss is weighed when a slot is chosen."""
@@ -120,16 +122,28 @@ class SlotCache:
         return Placement(slot, cached, sum(self._worth(held) * self._reach(after, held) for held in most))
 
     def best(self, prompt: bytes, worth: float = 0.0) -> Placement | None:
-        """The idle slot with the most gain, of equal ones the one used least lately; ``None`` if all are busy."""
-        previews = [self.preview(prompt, slot, worth) for slot in self.idle]
+        """llama.cpp's own choice, or an idle slot that reuses no less now and saves at least LEAST_GAIN more in all; of
+        several the one with the most gain, of equal ones the one used least lately. ``None`` if all are busy.
+
+        What is saved later is a guess, what is reused now is not: nothing is paid now for what may come.
+        """
+        choice = self._own_choice(self._new(prompt, worth))
+        if choice is None:
+            return None
+        own = self.preview(prompt, choice, worth)
+        others = [self.preview(prompt, slot, worth) for slot in self.idle if slot != choice]
+        better = [p for p in others if p.cached >= own.cached and p.gain >= own.gain + LEAST_GAIN]
         used = self._contents.slots
-        return max(previews, key=lambda p: (p.gain, -used[p.slot].number, -p.slot), default=None)
+        return max(better, key=lambda p: (p.gain, -used[p.slot].number, -p.slot), default=own)
 
     def own_choice(self, prompt: bytes) -> int | None:
         """The slot that llama.cpp takes if it is told none; ``None`` if all are busy."""
-        new, held = self._new(prompt, 0.0), self._contents.slots
+        return self._own_choice(self._new(prompt, 0.0))
+
+    def _own_choice(self, new: Held) -> int | None:
+        held = self._contents.slots
         common = {slot: self._shared(held[slot], new) for slot in self.idle}
-        similar = [slot for slot, length in common.items() if length > SIMILAR * len(prompt)]
+        similar = [slot for slot, length in common.items() if length > SIMILAR * len(new.text)]
         if similar:
             return max(similar, key=lambda slot: (common[slot], -slot))
         return min(common, key=lambda slot: (held[slot].number, -slot), default=None)

@@ -93,7 +93,7 @@ def attribute(evidence: Evidence) -> Cause:
         return Cause.EVENTS_LATE
     if ends_at(evidence, evidence.volatile_at):
         return Cause.VOLATILE_TEXT
-    if evidence.same_tokens is False or _other_length(evidence):
+    if _other_tokens(evidence):
         return Cause.TEMPLATE
     if _within_a_page(evidence):
         return Cause.BELOW_PAGE_SIZE
@@ -102,6 +102,8 @@ def attribute(evidence: Evidence) -> Cause:
 
 def _of_more(evidence: Evidence) -> Cause:
     """The engine had more than was expected."""
+    if _other_tokens(evidence):
+        return Cause.TEMPLATE
     if evidence.told_later:
         return Cause.EVENTS_LATE
     if _within_a_page(evidence):
@@ -118,6 +120,7 @@ def ends_at(evidence: Evidence, tokens: int | None) -> bool:
     return tokens is not None and evidence.reported <= tokens < evidence.reported + evidence.page_size
 
 
-def _other_length(evidence: Evidence) -> bool:
+def _other_tokens(evidence: Evidence) -> bool:
+    """Whether the prediction was made of another prompt than the engine has computed."""
     lengths = evidence.prompt_tokens, evidence.counted_tokens
-    return None not in lengths and lengths[0] != lengths[1]
+    return evidence.same_tokens is False or (None not in lengths and lengths[0] != lengths[1])

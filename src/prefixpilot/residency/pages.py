@@ -312,7 +312,6 @@ class PageTable:
                 self._held -= 1
                 self._trust(page)
                 self._gone.append(page.name)
-            page.copies, page.lower = 0, None
 
     # -- tests
 
