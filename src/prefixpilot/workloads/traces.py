@@ -3,8 +3,9 @@
 ``ids`` file: a first line ``{"trace": name, "tokens": [tokens of block 0, of block 1, ...]}``, then one request a line.
 Text folder: ``requests.jsonl`` and ``blocks.jsonl`` with ``{"block_id", "text", "tokens"}`` a line (``.gz`` too).
 Requests are ``{"request_id", "session_id", "turn", "blocks": [ids, most relevant first]}`` in arrival order; a session
-defaults to the request, a turn to 0; ``query`` and ``answer`` are texts and may be missing. Keys not named here are not
-read.
+defaults to the request, a turn to 0. What may be missing: ``query``, a text; ``answer``, a text, true or false for yes
+and no, or a list of these, where an empty text is none; ``evidence``, ids of the blocks that hold the answer, found or
+not. Keys not named here are not read.
 """
 
 from __future__ import annotations
@@ -97,15 +98,29 @@ def _requests(records: Iterable[Record], find: FindBlock, remedy: str) -> tuple[
         seen.add(request_id)
         request = Request(_blocks(record, find, remedy), RequestId(request_id))
         session = record.text("session_id", request_id)
-        asked, answer = (_text(record, name) for name in ("query", "answer"))
-        turn = record.count("turn", 0)
-        requests.append(WorkloadRequest(request, session, turn, record.where, query=asked, answer=answer))
+        asked = None if record.values.get("query") is None else record.text("query")
+        turn, answers, evidence = record.count("turn", 0), _answers(record), _evidence(record)
+        entry = WorkloadRequest(request, session, turn, record.where, query=asked, answers=answers, evidence=evidence)
+        requests.append(entry)
     return tuple(requests)
 
 
-def _text(record: Record, name: str) -> str | None:
-    """A field that may be missing or ``null``."""
-    return None if record.values.get(name) is None else record.text(name)
+def _answers(record: Record) -> tuple[str, ...]:
+    value = record.values.get("answer")
+    answers = []
+    for answer in value if isinstance(value, list) else [value]:
+        if answer is not None and not isinstance(answer, str | bool):
+            raise record.error("answer", f"is {shown(value)}", "give a text, true, false, or a list of them")
+        answers.append(("yes" if answer else "no") if isinstance(answer, bool) else answer)
+    return tuple(answer for answer in answers if answer)
+
+
+def _evidence(record: Record) -> tuple[BlockId, ...]:
+    named = [] if record.values.get("evidence") is None else record.list("evidence")
+    for position, block_id in enumerate(named):
+        if not is_block_id(block_id):
+            raise record.error(f"evidence[{position}]", f"is {shown(block_id)}", "give the id of a block")
+    return tuple(named)
 
 
 def _blocks(record: Record, find: FindBlock, remedy: str) -> tuple[ContextBlock, ...]:
