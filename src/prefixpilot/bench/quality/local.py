@@ -13,6 +13,7 @@ from prefixpilot.errors import MissingExtraError
 try:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+    from transformers.utils import logging
 except ImportError:
     raise MissingExtraError("transformers", 'pip install "prefixpilot[quality]"') from None
 
@@ -27,6 +28,7 @@ class LocalModel:
 
     def __init__(self, model: Path) -> None:
         self.name = f"transformers, {model.stem}"
+        logging.disable_progress_bar()
         folder, more = (model, {}) if model.is_dir() else (model.parent, {"gguf_file": model.name})
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **more)
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **more).eval()
@@ -60,7 +62,8 @@ class LocalModel:
         """Logits at the last so many places; what is held of the prompt is not computed again."""
         most = min(len(self._held), len(tokens) - last)
         shared = next((i for i in range(most) if self._held[i] != tokens[i]), most)
-        self._cache.crop(shared)
+        if shared < len(self._held):
+            self._cache.crop(shared - len(self._held))
         self._held = tokens
         new = torch.tensor([tokens[shared:]])
         return self._model(new, past_key_values=self._cache, use_cache=True, logits_to_keep=last).logits[0]

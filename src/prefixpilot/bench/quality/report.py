@@ -14,6 +14,8 @@ from prefixpilot.bench.quality.runner import Result
 from prefixpilot.bench.quality.scoring import evidence_recall, exact_match, f1
 
 SCORES: Final = ("f1", "exact_match", "log_likelihood")
+MIN_DIFFERING: Final = 10
+"""Of fewer cases whose prompts differ no interval says anything."""
 
 
 class ArmScores(NamedTuple):
@@ -55,8 +57,9 @@ class Difference(NamedTuple):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The scores that are worse beyond their intervals."""
-        return tuple(name for name in SCORES if getattr(self, name).high < 0)
+        """The scores that are worse beyond their intervals; none if too few cases differ."""
+        known = SCORES if self.differing >= MIN_DIFFERING else ()
+        return tuple(name for name in known if getattr(self, name).high < 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +173,18 @@ def markdown(found: QualityReport) -> str:
             f"{entry.arm} - {entry.base}",
             f"{entry.differing:,}",
             *(_told(getattr(entry, name)) for name in SCORES),
-            ", ".join(entry.losses).replace("_", " ") or "none",
+            _lost(entry),
         )
         for entry in found.differences
     ]
     second = "difference", "differing", "F1", "exact", "log-likelihood", "loss beyond the interval"
     return f"{_table(heads, arms)}\n\n{_table(second, less)}\n"
+
+
+def _lost(entry: Difference) -> str:
+    if 0 < entry.differing < MIN_DIFFERING:
+        return "too few cases"
+    return ", ".join(entry.losses).replace("_", " ") or "none"
 
 
 def _told(interval: Interval) -> str:
