@@ -95,18 +95,20 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.workloads import read_workload
 
     how = _sampling(args)
-    drawn = draw_cases(read_workload(args.trace), how)
-    bounds, deadline = Bounds(args.max_tokens, args.score_tokens), _deadline(args.minutes)
+    workload = read_workload(args.trace)
+    drawn, about = draw_cases(workload, how), {"workload": workload.name, **_about(how)}
+    bounds = Bounds(args.max_tokens, args.score_tokens)
     try:
         with opened(args.engine, args.model) as engine, _progress(len(drawn.cases) * len(how.arms)) as on_answer:
-            results = run_cases(engine, drawn.cases, bounds, args.out, _about(args, how), on_answer, deadline)
+            is_late = _deadline(args.minutes)
+            results = run_cases(engine, drawn.cases, bounds, args.out, about, on_answer, is_late)
             name = engine.name
     except EngineError as error:
         raise ConfigError("--engine", str(error), "what is complete is kept; run the same line again") from None
     if not results:
         raise ConfigError("--minutes", f"is {args.minutes}: no case was complete", "allow more")
     counts = {"requests": drawn.requests, "scorable": drawn.scorable, "changed": drawn.changed}
-    found = report(results, {**_about(args, how), "engine": name, "bounds": bounds._asdict(), **counts, **_where()})
+    found = report(results, {**about, "engine": name, "bounds": bounds._asdict(), **counts, **_where()})
     tables = markdown(found)
     _write(args.out / "report.json", json.dumps(found.as_json(), indent=1) + "\n")
     _write(args.out / "report.md", tables)
@@ -131,10 +133,9 @@ def _sampling(args: argparse.Namespace) -> Sampling:
     )
 
 
-def _about(args: argparse.Namespace, how: Sampling) -> dict[str, Any]:
+def _about(how: Sampling) -> dict[str, Any]:
     """What answers depend on, beside the prompts, which are known by their digests."""
     return {
-        "workload": Path(args.trace).resolve().name,
         **{name: getattr(how, name) for name in ("seed", "k", "max_prompt_tokens", "multi_turn", "min_turn")},
         **{name: getattr(how, name) for name in ("only_changed", "annotate")},
     }

@@ -10,10 +10,11 @@ not. Keys not named here are not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import BlockId, ContextBlock, Request, RequestId
 from prefixpilot.errors import TraceError
 from prefixpilot.workloads.base import Workload, WorkloadRequest
@@ -23,6 +24,50 @@ FindBlock: TypeAlias = Callable[[BlockId], ContextBlock | None]
 
 REQUESTS: Final = "requests.jsonl"
 BLOCKS: Final = "blocks.jsonl"
+
+
+class Written:
+    """A workload as lines of both formats. Its blocks have ids; equal ids are one block.
+
+    Attributes:
+        numbers: of the blocks in an ``ids`` file, by id, as they come.
+        tokens: their lengths, given or estimated.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._blocks = {block.id: block for entry in workload.requests for block in entry.request.blocks}
+        self.numbers = {block_id: number for number, block_id in enumerate(self._blocks)}
+        self.tokens = [_tokens_of(block) for block in self._blocks.values()]
+
+    def ids(self) -> Iterator[dict[str, Any]]:
+        """The lines of an ``ids`` file."""
+        yield {"trace": self._workload.name, "tokens": self.tokens}
+        for entry in self._workload.requests:
+            yield self._request(entry, [self.numbers[block.id] for block in entry.request.blocks])
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``requests.jsonl``."""
+        for entry in self._workload.requests:
+            told = {"query": entry.query, "answer": list(entry.answers), "evidence": list(entry.evidence)}
+            yield {**self._request(entry, [block.id for block in entry.request.blocks]), **told}
+
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``blocks.jsonl``; a title stands in front of its text."""
+        for (block_id, block), tokens in zip(self._blocks.items(), self.tokens, strict=True):
+            yield {"block_id": block_id, "text": _text_of(block), "tokens": tokens}
+
+    def _request(self, entry: WorkloadRequest, blocks: list[Any]) -> dict[str, Any]:
+        named = {"request_id": entry.request.request_id, "session_id": entry.session_id, "turn": entry.turn}
+        return {**named, "blocks": blocks}
+
+
+def _text_of(block: ContextBlock) -> str:
+    return f"{block.title}\n{block.text}" if block.title else block.text or ""
+
+
+def _tokens_of(block: ContextBlock) -> int:
+    return estimate_tokens(_text_of(block)) if block.tokens is None else block.tokens
 
 
 def is_ids_header(record: Record) -> bool:
