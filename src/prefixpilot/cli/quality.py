@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixpilot.cli.options import TRACE_FORMATS, nonnegative_int, positive_int
 from prefixpilot.cli.outputs import print_summary
@@ -17,6 +18,7 @@ from prefixpilot.errors import ConfigError
 
 if TYPE_CHECKING:
     from prefixpilot.bench.quality.cases import Sampling
+    from prefixpilot.bench.quality.runner import Result
 
 DESCRIPTION = """\
 Ask an engine the questions of a workload in several ways, and score its answers against the reference answers: F1 and
@@ -82,6 +84,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--score-tokens", metavar="N", type=positive_int, default=32, help="of the reference (default %(default)s)")
     add("--minutes", metavar="N", type=positive_int, help="leave the rest for another run after N minutes")
     add("--model", metavar="FILE", type=Path, help="GGUF file (or folder, for transformers); default SmolLM2-135M")
+    add("--judge", metavar="URL", help="compare answers by a model behind an OpenAI-compatible API")
+    add("--judge-model", metavar="NAME", help="its name")
+    add("--judge-key-env", metavar="VAR", help="environment variable that holds its key")
     parser.set_defaults(run=run)
 
 
@@ -102,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         with opened(args.engine, args.model) as engine, _progress(len(drawn.cases) * len(how.arms)) as on_answer:
             is_late = _deadline(args.minutes)
             results = run_cases(engine, drawn.cases, bounds, args.out, about, on_answer, is_late)
+            judged = _judged(args, results, {**about, "engine": engine.name, "bounds": list(bounds)})
             name = engine.name
     except EngineError as error:
         raise ConfigError("--engine", str(error), "what is complete is kept; run the same line again") from None
@@ -109,11 +115,33 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--minutes", f"is {args.minutes}: no case was complete", "allow more")
     counts = {"requests": drawn.requests, "scorable": drawn.scorable, "changed": drawn.changed}
     found = report(results, {**about, "engine": name, "bounds": bounds._asdict(), **counts, **_where()})
-    tables = markdown(found)
-    _write(args.out / "report.json", json.dumps(found.as_json(), indent=1) + "\n")
+    tables = markdown(found) if judged is None else f"{markdown(found)}\n{judged.table}"
+    _write(
+        args.out / "report.json",
+        json.dumps({**found.as_json(), **({} if judged is None else {"judged": judged.rows})}, indent=1) + "\n",
+    )
     _write(args.out / "report.md", tables)
     print_summary(tables, sys.stdout)
     return 0
+
+
+class _Judged(NamedTuple):
+    rows: list[dict[str, Any]]
+    table: str
+
+
+def _judged(args: argparse.Namespace, results: Sequence[Result], about: dict[str, Any]) -> _Judged | None:
+    """What the judge finds, if there is one."""
+    if args.judge is None:
+        return None
+    from prefixpilot.bench.quality.judge import Judge, judge_results, judged_markdown
+
+    if args.judge_model is None:
+        raise ConfigError("--judge-model", "is missing", "name the model that judges")
+    key = None if args.judge_key_env is None else os.environ.get(args.judge_key_env)
+    found = judge_results(Judge(args.judge, args.judge_model, key), results, args.out, about)
+    rows = [{**entry._asdict(), "net": entry.net._asdict()} for entry in found]
+    return _Judged(rows, judged_markdown(found, args.judge_model))
 
 
 def _sampling(args: argparse.Namespace) -> Sampling:

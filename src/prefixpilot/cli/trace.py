@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_data_set(args: argparse.Namespace) -> int:
     from prefixpilot.workloads import read_workload
+    from prefixpilot.workloads.overlap import overlap_of
     from prefixpilot.workloads.traces import Written
 
     workload = read_workload(args.log)
@@ -101,6 +102,10 @@ def _of_data_set(args: argparse.Namespace) -> int:
         ("requests", f"{len(workload.requests):,}"),
         ("documents", f"{len(written.numbers):,}, {sum(written.tokens):,} tokens (estimated)"),
         ("with an answer", f"{sum(bool(entry.answers) for entry in workload.requests):,}"),
+        *(
+            (name.replace("_", " "), f"{value:,.3f}")
+            for name, value in list(overlap_of(workload)._asdict().items())[1:]
+        ),
     ]
     print_summary(table(rows), summary_stream(args.output if args.output in STDOUTS else None))
     return 0
