@@ -20,7 +20,7 @@ def with_texts(workload: Workload) -> Workload:
         ids = [block.id for block in entry.request.blocks]
         blocks = tuple(ContextBlock(text=TEXT_OF[int(str(i))], id=i) for i in ids)
         request = Request(blocks, RequestId(entry.request.request_id))
-        asked = f"How many stones has mill {ids[0]}?"
+        asked = f"How many stones has mill {ids[0]!s}?"
         return WorkloadRequest(
             request,
             entry.session_id,

@@ -112,7 +112,7 @@ def test_scores_of_the_arms(tmp_path: Path) -> None:
     assert arms["arrival"].same_answer == 1
     assert arms["arrival"].evidence == 1
     annotated = arms["annotated"]
-    assert annotated.exact_match == pytest.approx(1 - annotated.same_answer) > 0
+    assert 0 < annotated.exact_match == pytest.approx(1 - annotated.same_answer)
 
 
 def test_too_few_cases_say_nothing(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def judge_results(
             forward = judge.verdict(question, references, pair.answer, pair.arrival)
             known[pair] = forward, judge.verdict(question, references, pair.arrival, pair.answer)
             kept.add({"pair": list(pair), "verdicts": list(known[pair])})
-        by_arm.setdefault(pair.arm, []).append(known[pair])  # type: ignore[arg-type]
+        by_arm.setdefault(pair.arm, []).append(known[pair])
         on_answer()
     return [_judged(arm, verdicts) for arm, verdicts in by_arm.items()]
 
