@@ -6,7 +6,8 @@ Appendix B of the paper, and its study of order sensitivity, at small scale.
     python -m benchmarks.attention --page                      # figures and page again, from results/attention.json
 
 Each question has one document that answers it, which the retriever ranks first, and others about other places. That
-document stands at each place in turn, once without and once with the order annotation, which always names it first.
+document stands at each place in turn: without the order annotation, with it (it names that document first), and with
+one that names five others.
 Measured are the attention from the annotation and from the answer to each document (mean over heads, layers, tokens),
 and the log-likelihood of the answer.
 """
@@ -32,7 +33,8 @@ Floats = NDArray[np.float64]
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DOCUMENTS: Final = 8
-ARMS: Final = ("plain", "annotated")
+ARMS: Final = ("plain", "annotated", "misled")
+"""``misled`` is the control: the same sentence names five documents of which none holds the answer."""
 
 _TOWNS: Final = ("Arlen", "Bexley", "Corvin", "Dunmore", "Elsted", "Farrow", "Gilden", "Harwick", "Ilmor", "Jarrow")
 _FOUNDERS: Final = ("a miller", "two sisters", "a monk", "a sailor", "a weaver", "a queen", "a smith", "a fisher")
@@ -109,7 +111,8 @@ class Model:
         order = [*range(1, place + 1), 0, *range(place + 1, DOCUMENTS)]
         labels = [f"Doc {order.index(rank) + 1}" for rank in range(DOCUMENTS)]
         said = [f"[Doc {i + 1}]\n{asked.documents[rank]}\n\n" for i, rank in enumerate(order)]
-        annotation = f"{order_annotation(labels[:5], rest=True)}\n\n" if arm == "annotated" else ""
+        named = labels[:5] if arm == "annotated" else labels[1:6]
+        annotation = "" if arm == "plain" else f"{order_annotation(named, rest=True)}\n\n"
         tokens, spans = self._tokens([*said, annotation, asked.question], asked.answer)
         return self._looked(tokens, spans[:DOCUMENTS], spans[DOCUMENTS] if annotation else None, spans[-1])
 
@@ -153,7 +156,7 @@ def _shares(values: Floats) -> Floats:
 
 
 def study(model: Model, count: int) -> dict[str, Any]:
-    """All questions, all places, both arms."""
+    """All questions, all places, all arms."""
     asked = list(questions(count))
     seen = {arm: [[model.look(q, place, arm) for q in asked] for place in range(DOCUMENTS)] for arm in ARMS}
     return {
@@ -166,7 +169,9 @@ def study(model: Model, count: int) -> dict[str, Any]:
         "layers_at_middle": {arm: _mean([x.layers for x in seen[arm][DOCUMENTS // 2]]) for arm in ARMS},
         "likelihood": {arm: [_mean([x.likelihood for x in at]) for at in seen[arm]] for arm in ARMS},
         "likelihood_against_first_place": {arm: [_less(seen[arm][0], at) for at in seen[arm]] for arm in ARMS},
-        "likelihood_of_annotated_against_plain": [_less(*pair) for pair in zip(*seen.values(), strict=True)],
+        "likelihood_against_plain": {
+            arm: [_less(*pair) for pair in zip(seen["plain"], seen[arm], strict=True)] for arm in ARMS[1:]
+        },
     }
 
 

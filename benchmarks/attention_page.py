@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 PAGE: Final = "attention.md"
 PLACES: Final = "attention-places.svg"
 LAYERS: Final = "attention-layers.svg"
+FEW: Final = 10
 
 
 def write(found: Mapping[str, Any], folder: Path) -> None:
@@ -74,27 +75,30 @@ def _page(found: Mapping[str, Any]) -> str:
             (
                 *(str(place + 1), f"{on_best['plain'][place]:.3f}", f"{on_best['annotated'][place]:.3f}"),
                 *(f"{told[place]:.3f}", *(f"{found['likelihood'][arm][place]:.3f}" for arm in ("plain", "annotated"))),
-                _interval(found["likelihood_of_annotated_against_plain"][place]),
+                *(_interval(values[place]) for values in found["likelihood_against_plain"].values()),
                 _interval(found["likelihood_against_first_place"]["plain"][place]),
             )
         )
         for place in range(found["documents"])
     ]
+    control = ("others named, less not",) if "misled" in found["likelihood_against_plain"] else ()
+    few = " **So few questions show how it looks, and prove nothing.**" if found["questions"] < FEW else ""
+    heads = (*_HEADS, *control, "not annotated, less first place")
     return f"""\
 # Whom a model attends to
 
 Written by `python -m benchmarks.attention` from `benchmarks/results/attention.json`, which names machine and versions.
 Appendix B of the paper and its study of order sensitivity, at small scale: {found["model"]}, {found["questions"]}
 questions made from a seed, {found["documents"]} documents of some 45 tokens each. One of them, the *best document*,
-holds the answer and is ranked first by the retriever. It stands at each place in turn, once without and once with the
-order annotation, which names it first.
+holds the answer and is ranked first by the retriever. It stands at each place in turn: without the order annotation,
+with it (it names that document first), and, as a control, with one that names five others.
 
 A share is of the attention that goes to documents, mean over layers, heads and tokens; evenly spread it would be
 {even:.3f}. Log-likelihood is of a token of the right answer, in nats. Intervals are 95 % of paired bootstrap resamples
-of the questions.
+of the questions.{few}
 
-{_line(_HEADS)}
-{_line("--:" for _ in _HEADS)}
+{_line(heads)}
+{_line("--:" for _ in heads)}
 {chr(10).join(rows)}
 
 ![Attention to each document, by the place of the best one]({PLACES})
@@ -109,7 +113,7 @@ The best document stands at place {found["documents"] // 2 + 1}; shares are of a
 
 _HEADS: Final = (
     *("best document at", "share from the answer", "the same, annotated", "share from the annotation"),
-    *("log-likelihood", "the same, annotated", "annotated less not", "not annotated, less first place"),
+    *("log-likelihood", "the same, annotated", "annotated less not"),
 )
 
 

@@ -45,14 +45,12 @@ def test_the_page_tells_the_figures(tmp_path: Path) -> None:
         "layers_at_middle": {"plain": grid, "annotated": (np.array(grid) * 2).tolist()},
         "likelihood": {"plain": each, "annotated": each},
         "likelihood_against_first_place": {"plain": [[value + 1, -1.0, 0.0] for value in each]},
-        "likelihood_of_annotated_against_plain": [[0.25, 0.125, 0.5]] * DOCUMENTS,
+        "likelihood_against_plain": {"annotated": [[0.25, 0.125, 0.5]] * DOCUMENTS, "misled": [[0, -1, 1]] * DOCUMENTS},
     }
     write(found, tmp_path)
     page = (tmp_path / PAGE).read_text()
-    assert (
-        "| 4 | 0.562 | 0.562 | 0.562 | -1.300 | -1.300 | +0.250 (+0.125 to +0.500) | -0.300 (-1.000 to +0.000) |"
-        in page
-    )
+    shares = "| 4 | 0.562 | 0.562 | 0.562 | -1.300 | -1.300 |"
+    assert f"{shares} +0.250 (+0.125 to +0.500) | +0.000 (-1.000 to +1.000) | -0.300 (-1.000 to +0.000) |" in page
     for name in (PLACES, LAYERS):
         assert name in page
         assert (tmp_path / name).read_text().startswith("<?xml")
