@@ -96,7 +96,7 @@ test-compiled: install ## the tests of what is compiled, on the compiled build (
 
 INTEGRATIONS ?= .venv-integrations
 FRAMEWORKS := langchain langchain-classic langchain-openai llama-index-core llama-index-llms-openai-like haystack-ai "litellm[proxy]" \
-	openai-agents mem0ai pytest
+	openai-agents mem0ai datasets bm25s pytest
 
 test-integrations: ## the tests on real frameworks, in an environment of its own (.venv-integrations; 1 GB, 10 minutes)
 	@if [ ! -x $(INTEGRATIONS)/bin/python ]; then $(PYTHON) -m venv $(INTEGRATIONS); fi

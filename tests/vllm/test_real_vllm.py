@@ -15,6 +15,8 @@ import pytest
 from tests.engines.listening import Mirror
 from tests.vllm.server import PYTHON_VARIABLE, VllmServer, cached_tokens, make_model
 
+from prefixpilot.bench.quality.cases import Messages
+from prefixpilot.bench.quality.engines import Bounds, Vllm, opened
 from prefixpilot.cache_events import CacheCleared, PagesRemoved, PagesStored
 from prefixpilot.engines.base import Continuity
 from prefixpilot.engines.endpoints import EventEndpoint, discover
@@ -142,6 +144,16 @@ def test_the_mirror_knows_what_each_request_will_hit(server: VllmServer, mirror:
     assert wrong == []
     assert sum(isinstance(e, PagesRemoved) for batch in mirror.batches for e in batch.events) > 100
     mirror.table.check_invariants()
+
+
+def test_it_says_how_likely_a_given_answer_is(server: VllmServer) -> None:
+    with opened(server.base_url, None) as engine:
+        assert isinstance(engine, Vllm)
+        asked: Messages = ({"role": "user", "content": "Which of the mills by the river has more stones?"},)
+        other = engine.measure(asked, "a mill", Bounds(6, 6))
+        own = engine.measure(asked, other.answer, Bounds(6, 6))
+    assert own.answer == other.answer
+    assert 0 > own.log_likelihood / own.tokens > other.log_likelihood / other.tokens
 
 
 def test_a_reset_is_told_with_the_next_request(server: VllmServer, mirror: Mirror) -> None:

@@ -204,3 +204,30 @@ def test_a_block_that_the_folder_lacks(tmp_path: Path) -> None:
     path = folder(tmp_path / "talk", [{"block_id": "a", "text": "x"}], [{**R0, "blocks": ["a", "b"]}])
     with pytest.raises(TraceError, match=r'requests\.jsonl:1: blocks\[1\]: "b" is not a known block'):
         read_workload(path)
+
+
+@pytest.mark.parametrize(
+    ("written", "answers"),
+    [
+        ("yes, two", ("yes, two",)),
+        (True, ("yes",)),
+        (False, ("no",)),
+        (["a", "", True], ("a", "yes")),
+        ("", ()),
+        (None, ()),
+    ],
+)
+def test_reference_answers(tmp_path: Path, written: Any, answers: tuple[str, ...]) -> None:
+    entry = read_workload(
+        write(tmp_path / "t.jsonl", HEADER, {**R0, "answer": written, "evidence": [1, "x"]})
+    ).requests[0]
+    assert entry.answers == answers
+    assert entry.evidence == (1, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("answer", 7), ("answer", [[]]), ("evidence", [None]), ("evidence", "x")]
+)
+def test_answers_and_evidence_of_another_kind(tmp_path: Path, name: str, written: Any) -> None:
+    with pytest.raises(TraceError, match=name):
+        read_workload(write(tmp_path / "t.jsonl", HEADER, {**R0, name: written}))

@@ -39,6 +39,7 @@ start here:
   prefixpilot plan batch.jsonl -o planned.jsonl            a Batch file in the order that hits most
   prefixpilot run batch.jsonl --engine URL -o out.jsonl    run it in that order on your engine
   prefixpilot bench generated --engine URL --out results   arms side by side on an engine
+  prefixpilot quality qasper/ --out results                whether answers stay as good
   prefixpilot replay trace.jsonl --cache-tokens 350000     what a cache of that size would hit
 
 prefixpilot COMMAND --help says what each one reads and writes, with examples.
@@ -69,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Commands import what they need when they run."""
-    from prefixpilot.cli import analyze, bench, demo, doctor, plan, replay, run, serve, top, trace
+    from prefixpilot.cli import analyze, bench, demo, doctor, plan, quality, replay, run, serve, top, trace
 
     parser = _Parser(
         prog="prefixpilot",
@@ -88,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
         "top": top,
         "demo": demo,
         "bench": bench,
+        "quality": quality,
         "doctor": doctor,
         "trace": trace,
     }

@@ -22,6 +22,9 @@ TRACE is one of, compressed with gzip or not:
   a trace folder    requests.jsonl, as above, and blocks.jsonl: {"block_id": "a", "text": "...", "tokens": 120} a line
   a Batch file      OpenAI Batch: {"custom_id", "method", "url", "body"} a line, chat bodies with "context_blocks":
                     a list of strings or of {"text", "id", "title"}, most relevant first
+  a data set        multihoprag:PATH, narrativeqa:PATH, qasper:PATH, mtrag:PATH or locomo:PATH, its files as published;
+                    NAME:hub fetches the first three (pip install "prefixpilot[datasets]"). 15 blocks a question, by
+                    BM25 (pip install "prefixpilot[bm25]"); qasper/5:PATH takes 5
 """
 
 

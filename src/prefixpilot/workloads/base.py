@@ -42,7 +42,8 @@ class WorkloadRequest:
         where: ``FILE:LINE``, for messages.
         batch: the original line, if the file is a Batch file.
         query: what was asked; ``None`` if the file does not say.
-        answer: a reference answer, likewise.
+        answers: reference answers, likewise, the best first.
+        evidence: names of the blocks that hold the answer, likewise; of blocks that were not retrieved, too.
     """
 
     request: Request
@@ -51,7 +52,8 @@ class WorkloadRequest:
     where: str
     batch: BatchLine | None = None
     query: str | None = None
-    answer: str | None = None
+    answers: tuple[str, ...] = ()
+    evidence: tuple[BlockId, ...] = ()
 
     def name_of(self, position: int) -> BlockId | None:
         """The caller's id of the block at ``position`` of the request; ``None`` if it has none."""

@@ -9,17 +9,23 @@ from pathlib import Path
 from prefixpilot.errors import TraceError
 from prefixpilot.workloads.base import Workload
 from prefixpilot.workloads.batch import is_batch_line, parse_batch
+from prefixpilot.workloads.published import is_published, read_published
 from prefixpilot.workloads.records import read_records
 from prefixpilot.workloads.traces import BLOCKS, REQUESTS, is_ids_header, parse_ids, read_folder
 
 
 def read_workload(path: str | PathLike[str]) -> Workload:
-    """Read a trace (file or folder) or an OpenAI Batch file, ``.gz`` too. O(size); lines are read one at a time.
+    """Read a trace (file or folder), a Batch file, ``.gz`` too, or a public data set. O(size).
+
+    Args:
+        path: of the file or folder; or ``NAME:PATH``, see :mod:`prefixpilot.workloads.published`.
 
     Raises:
         TraceError: it cannot be read, is none of these formats, is empty, or one of its lines cannot be used; the
             message names file, line and field.
     """
+    if isinstance(path, str) and is_published(path) and not Path(path).exists():
+        return read_published(path)
     path = Path(path)
     if path.is_dir():
         return read_folder(path)

@@ -3,16 +3,18 @@
 ``ids`` file: a first line ``{"trace": name, "tokens": [tokens of block 0, of block 1, ...]}``, then one request a line.
 Text folder: ``requests.jsonl`` and ``blocks.jsonl`` with ``{"block_id", "text", "tokens"}`` a line (``.gz`` too).
 Requests are ``{"request_id", "session_id", "turn", "blocks": [ids, most relevant first]}`` in arrival order; a session
-defaults to the request, a turn to 0; ``query`` and ``answer`` are texts and may be missing. Keys not named here are not
-read.
+defaults to the request, a turn to 0. What may be missing: ``query``, a text; ``answer``, a text, true or false for yes
+and no, or a list of these, where an empty text is none; ``evidence``, ids of the blocks that hold the answer, found or
+not. Keys not named here are not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import BlockId, ContextBlock, Request, RequestId
 from prefixpilot.errors import TraceError
 from prefixpilot.workloads.base import Workload, WorkloadRequest
@@ -22,6 +24,50 @@ FindBlock: TypeAlias = Callable[[BlockId], ContextBlock | None]
 
 REQUESTS: Final = "requests.jsonl"
 BLOCKS: Final = "blocks.jsonl"
+
+
+class Written:
+    """A workload as lines of both formats. Its blocks have ids; equal ids are one block.
+
+    Attributes:
+        numbers: of the blocks in an ``ids`` file, by id, as they come.
+        tokens: their lengths, given or estimated.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._blocks = {block.id: block for entry in workload.requests for block in entry.request.blocks}
+        self.numbers = {block_id: number for number, block_id in enumerate(self._blocks)}
+        self.tokens = [_tokens_of(block) for block in self._blocks.values()]
+
+    def ids(self) -> Iterator[dict[str, Any]]:
+        """The lines of an ``ids`` file."""
+        yield {"trace": self._workload.name, "tokens": self.tokens}
+        for entry in self._workload.requests:
+            yield self._request(entry, [self.numbers[block.id] for block in entry.request.blocks])
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``requests.jsonl``."""
+        for entry in self._workload.requests:
+            told = {"query": entry.query, "answer": list(entry.answers), "evidence": list(entry.evidence)}
+            yield {**self._request(entry, [block.id for block in entry.request.blocks]), **told}
+
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``blocks.jsonl``; a title stands in front of its text."""
+        for (block_id, block), tokens in zip(self._blocks.items(), self.tokens, strict=True):
+            yield {"block_id": block_id, "text": _text_of(block), "tokens": tokens}
+
+    def _request(self, entry: WorkloadRequest, blocks: list[Any]) -> dict[str, Any]:
+        named = {"request_id": entry.request.request_id, "session_id": entry.session_id, "turn": entry.turn}
+        return {**named, "blocks": blocks}
+
+
+def _text_of(block: ContextBlock) -> str:
+    return f"{block.title}\n{block.text}" if block.title else block.text or ""
+
+
+def _tokens_of(block: ContextBlock) -> int:
+    return estimate_tokens(_text_of(block)) if block.tokens is None else block.tokens
 
 
 def is_ids_header(record: Record) -> bool:
@@ -97,15 +143,29 @@ def _requests(records: Iterable[Record], find: FindBlock, remedy: str) -> tuple[
         seen.add(request_id)
         request = Request(_blocks(record, find, remedy), RequestId(request_id))
         session = record.text("session_id", request_id)
-        asked, answer = (_text(record, name) for name in ("query", "answer"))
-        turn = record.count("turn", 0)
-        requests.append(WorkloadRequest(request, session, turn, record.where, query=asked, answer=answer))
+        asked = None if record.values.get("query") is None else record.text("query")
+        turn, answers, evidence = record.count("turn", 0), _answers(record), _evidence(record)
+        entry = WorkloadRequest(request, session, turn, record.where, query=asked, answers=answers, evidence=evidence)
+        requests.append(entry)
     return tuple(requests)
 
 
-def _text(record: Record, name: str) -> str | None:
-    """A field that may be missing or ``null``."""
-    return None if record.values.get(name) is None else record.text(name)
+def _answers(record: Record) -> tuple[str, ...]:
+    value = record.values.get("answer")
+    answers = []
+    for answer in value if isinstance(value, list) else [value]:
+        if answer is not None and not isinstance(answer, str | bool):
+            raise record.error("answer", f"is {shown(value)}", "give a text, true, false, or a list of them")
+        answers.append(("yes" if answer else "no") if isinstance(answer, bool) else answer)
+    return tuple(answer for answer in answers if answer)
+
+
+def _evidence(record: Record) -> tuple[BlockId, ...]:
+    named = [] if record.values.get("evidence") is None else record.list("evidence")
+    for position, block_id in enumerate(named):
+        if not is_block_id(block_id):
+            raise record.error(f"evidence[{position}]", f"is {shown(block_id)}", "give the id of a block")
+    return tuple(named)
 
 
 def _blocks(record: Record, find: FindBlock, remedy: str) -> tuple[ContextBlock, ...]:

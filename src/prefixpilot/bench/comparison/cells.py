@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 
 from prefixpilot.bench.comparison.arms import ARMS, ArmName, arm_of
 from prefixpilot.bench.comparison.client import Sample
+from prefixpilot.bench.kept import KeptLines
 from prefixpilot.errors import ConfigError
 
 
@@ -99,9 +98,7 @@ class CellResult:
 
 
 class Done:
-    """Cells that have run, in a file: each is written, and synced, when it is complete.
-
-    A last line that was cut off is dropped. Not for two processes at once.
+    """Cells that have run, in a file; see :class:`~prefixpilot.bench.kept.KeptLines`.
 
     Args:
         path: JSON Lines; made if it is not there.
@@ -112,16 +109,8 @@ class Done:
     """
 
     def __init__(self, path: Path, key: dict[str, Any]) -> None:
-        self._path = path
-        self.results: dict[Cell, CellResult] = {}
-        lines = _whole_lines(path)
-        if lines and lines[0] != {"comparison": key}:
-            raise ConfigError("out", f"{path} is of another comparison", "give another folder, or remove the file")
-        for line in lines[1:]:
-            result = _result(line)
-            self.results[result.cell] = result
-        if not lines:
-            self._write({"comparison": key}, "w")
+        self._kept = KeptLines(path, {"comparison": key})
+        self.results = {result.cell: result for result in map(_result, self._kept.found)}
 
     def add(self, result: CellResult) -> None:
         """One more cell is complete."""
@@ -130,30 +119,7 @@ class Done:
             [s.number, s.prompt_tokens, s.cached_tokens, round(s.ttft_s, 6), round(s.total_s, 6)]
             for s in result.samples
         ]
-        self._write({"cell": list(result.cell), "wall_s": round(result.wall_s, 6), "samples": samples}, "a")
-
-    def _write(self, value: dict[str, Any], mode: str) -> None:
-        try:
-            with self._path.open(mode, encoding="ascii") as file:
-                file.write(json.dumps(value) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ConfigError("out", f"{self._path}: {error.strerror}", "give a folder that can be written") from None
-
-
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of the file; what a killed run left of its last one is cut off."""
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    try:
-        return [json.loads(line) for line in whole.splitlines()]
-    except ValueError:
-        raise ConfigError("out", f"{path} is not JSON Lines", "give another folder, or remove the file") from None
+        self._kept.add({"cell": list(result.cell), "wall_s": round(result.wall_s, 6), "samples": samples})
 
 
 def _result(line: dict[str, Any]) -> CellResult:

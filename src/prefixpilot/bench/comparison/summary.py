@@ -8,14 +8,11 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefixpilot.bench.comparison.arms import ArmName
 from prefixpilot.bench.comparison.cells import CellResult, Setting
 from prefixpilot.bench.comparison.client import Sample
-
-RESAMPLES: Final = 1000
-Floats = NDArray[np.float64]
+from prefixpilot.bench.intervals import Floats, paired
 
 
 class Ratio(NamedTuple):
@@ -124,12 +121,7 @@ def _figures(arm: ArmName, runs: Sequence[CellResult], arrival: Sequence[CellRes
 
 
 def _ratio(base: Floats, mine: Floats, total: Callable[..., Any]) -> Ratio:
-    """Paired by request: each resample takes the same requests from both arms."""
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(0, len(base), (RESAMPLES, len(base)))
-    ratios = _divided(total(base[drawn], axis=1), total(mine[drawn], axis=1))
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return Ratio(float(_divided(total(base), total(mine))), float(low), float(high))
+    return Ratio(*paired(base, mine, lambda b, m: _divided(total(b, axis=-1), total(m, axis=-1))))
 
 
 def _divided(above: Any, below: Any) -> Any:
