@@ -21,6 +21,10 @@ except ImportError:
 
 _COLOURS = {
     "arrival": "#8a94a3",
+    "queue": "#5c6570",
+    "popularity": "#c9a227",
+    "walk": "#9c6fb0",
+    "given": "#c0504d",
     "order": "#63b0e3",
     "annotated": "#2f7fb8",
     "deduped": "#14806a",

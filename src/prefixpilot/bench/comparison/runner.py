@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import prefixpilot
 from prefixpilot.bench.bound import workload_bound
 from prefixpilot.bench.comparison.arms import Arm, arm_of, outgoing
 from prefixpilot.bench.comparison.cells import Cell, CellResult, Done, Grid, Setting
-from prefixpilot.bench.comparison.client import Load, Target, run_load
+from prefixpilot.bench.comparison.client import Load, Sample, Target, run_load
 from prefixpilot.bench.comparison.engines import BenchEngine
+from prefixpilot.bench.comparison.others import Sendings
 from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, digest_of, prepare
 from prefixpilot.bench.comparison.summary import ArmFigures, figures
 from prefixpilot.bench.demo_report import installed_versions, this_machine
@@ -33,6 +35,12 @@ class Comparison:
         engine: where they go.
         how: how they are made ready; its ``k`` is that of the grid's cells.
         load: how they are sent; its ``concurrency`` is that of the grid's cells.
+        given: what the arm of that name sends.
+        by_turns: all arms of a repeat run at once, each with an engine of its own, and take turns request by request:
+            what else the machine does falls on all alike. One request at a time, in a closed loop.
+
+    Raises:
+        ConfigError: ``by_turns`` with more than one request at a time, at a rate, or on an engine that all share.
     """
 
     workload: Workload
@@ -40,6 +48,18 @@ class Comparison:
     grid: Grid = field(default_factory=Grid)
     how: Preparation = field(default_factory=Preparation)
     load: Load = field(default_factory=Load)
+    given: Sendings = ()
+    by_turns: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by_turns and (self.load.rate is not None or self.grid.concurrencies != (1,)):
+            raise ConfigError("by_turns", "is for one request at a time", "leave rate and concurrency out")
+        if self.by_turns and not self.engine.one_each:
+            raise ConfigError(
+                "by_turns",
+                f"needs an engine for each arm; there is one {self.engine.name}",
+                "use embedded or simulated",
+            )
 
     def key(self) -> dict[str, Any]:
         """What must be equal for cells to be of one comparison."""
@@ -47,7 +67,16 @@ class Comparison:
         load = {name: getattr(self.load, name) for name in ("rate", "max_tokens", "seed")}
         versions = {"prefixpilot": prefixpilot.__version__, **installed_versions("xllamacpp")}
         named = {"workload": self.workload.name, "digest": digest_of(prepare(self.workload, self.how))}
-        return {**named, "engine": self.engine.name, **how, **load, "versions": versions}
+        given = hashlib.blake2b(repr(list(self.given)).encode(), digest_size=8).hexdigest() if self.given else None
+        return {
+            **named,
+            "engine": self.engine.name,
+            **how,
+            **load,
+            "given": given,
+            "by_turns": self.by_turns,
+            "versions": versions,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +131,10 @@ def run_comparison(
     for count, cell in enumerate(cells):
         on_cell(cell, count, len(cells))
         if cell not in done.results:
-            done.add(_run(comparison, cell, ready[cell.k], on_answer))
+            beside = [other for other in cells if comparison.by_turns and _side_by_side(other, cell)]
+            together = [other for other in beside if other not in done.results] or [cell]
+            for result in _run_together(comparison, together, ready[cell.k], on_answer):
+                done.add(result)
     found = {cell: done.results[cell] for cell in cells}
     bound = {str(k): _bound(requests) for k, requests in ready.items()}
     machine = this_machine()
@@ -110,15 +142,30 @@ def run_comparison(
     return Report(comparison.key(), where, bound, figures(found.values()))
 
 
-def _run(
-    comparison: Comparison, cell: Cell, requests: Sequence[BenchRequest], on_answer: Callable[[], object]
-) -> CellResult:
-    arm = arm_of(cell.arm)
-    sends = outgoing(arm, requests, cell.cache_tokens)
-    load = replace(comparison.load, concurrency=cell.concurrency)
-    with comparison.engine.cold(cell.cache_tokens, str(cell)) as engine, _in_front(arm, engine, cell) as target:
-        samples, wall = asyncio.run(run_load(target, arm, requests, sends, load, on_answer))
-    return CellResult(cell, tuple(samples), wall)
+def _side_by_side(one: Cell, other: Cell) -> bool:
+    return (one.setting, one.repeat) == (other.setting, other.repeat)
+
+
+def _run_together(
+    comparison: Comparison, cells: Sequence[Cell], requests: Sequence[BenchRequest], on_answer: Callable[[], object]
+) -> list[CellResult]:
+    """Cells at once, by turns; or one."""
+    with ExitStack() as stack:
+        loads = []
+        for cell in cells:
+            arm = arm_of(cell.arm)
+            sends = outgoing(arm, requests, cell.cache_tokens, comparison.given)
+            engine = stack.enter_context(comparison.engine.cold(cell.cache_tokens, str(cell)))
+            target = stack.enter_context(_in_front(arm, engine, cell))
+            loads.append((target, arm, sends, replace(comparison.load, concurrency=cell.concurrency)))
+
+        async def run() -> list[tuple[list[Sample], float]]:
+            turn = asyncio.Lock() if len(loads) > 1 else None
+            runs = (run_load(target, arm, requests, sends, load, on_answer, turn) for target, arm, sends, load in loads)
+            return await asyncio.gather(*runs)
+
+        found = asyncio.run(run())
+    return [CellResult(cell, tuple(samples), wall) for cell, (samples, wall) in zip(cells, found, strict=True)]
 
 
 @contextmanager
