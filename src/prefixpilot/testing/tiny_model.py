@@ -1,6 +1,6 @@
 """Makes a small GGUF model of a whole one, and says what its KV cache takes.
 
-What :func:`cut_model` makes is a real model for a real engine: same tokenizer, chat template and context, and a fraction
+What :func:`cut_model` makes is a real model for a real engine: same tokenizer, chat template, context, and a fraction
 of the prefill time (SmolLM2-135M cut from 30 blocks to 2: about 1,900 tokens/s on 2 cores in place of 90). Its text is
 nonsense: it serves to test caching, never answers. :func:`narrow_model` makes one whose prefill costs next to nothing:
 its counts are those of the whole model, its times say nothing.
