@@ -48,7 +48,7 @@ def comparison(**more: object) -> Comparison:
 def test_every_arm_reuses_what_it_should(tmp_path: Path) -> None:
     told: list[str] = []
     report = run_comparison(comparison(), tmp_path, lambda cell, done, cells: told.append(f"{done}/{cells} {cell.arm}"))
-    assert told == [f"{i}/5 {arm}" for i, arm in enumerate(ARMS)]
+    assert told == [f"{i}/8 {arm}" for i, arm in enumerate(ARMS)]
     (arms,) = report.figures.values()
     by_name = {arm.arm: arm for arm in arms}
     assert all(arm.requests == 6 for arm in arms)

@@ -59,20 +59,22 @@ class Arm:
         through_proxy: the blocks go to the proxy; else their rendered text goes to the engine.
         headers: of each request.
         annotate: the proxy's setting of that name; ``None``: its default.
+        other: whose way of ordering it is; ``None``: as given, or ours.
     """
 
     name: ArmName
     through_proxy: bool = True
     headers: tuple[tuple[str, str], ...] = ()
     annotate: int | None = None
+    other: Other | None = None
 
 
 _OFF: Final = (("X-PrefixPilot-Mode", "off"),)
 _OF: Final[Mapping[ArmName, Arm]] = {
     "arrival": Arm("arrival", headers=_OFF),
-    "queue": Arm("queue", headers=_OFF),
-    "popularity": Arm("popularity", headers=_OFF),
-    "walk": Arm("walk", headers=_OFF),
+    "queue": Arm("queue", headers=_OFF, other="queue"),
+    "popularity": Arm("popularity", headers=_OFF, other="popularity"),
+    "walk": Arm("walk", headers=_OFF, other="walk"),
     "given": Arm("given", headers=_OFF),
     "order": Arm("order", headers=(("X-PrefixPilot-Dedupe", "off"),), annotate=0),
     "annotated": Arm("annotated", headers=(("X-PrefixPilot-Dedupe", "off"),)),
@@ -104,8 +106,8 @@ def outgoing(
     if arm.name == "given":
         check_sendings(given, requests)
         return [Outgoing(each.number, order=each.order) for each in given]
-    if arm.name in get_args(Other):
-        return [Outgoing(each.number, order=each.order) for each in sendings(arm.name, requests, cache_tokens)]
+    if arm.other is not None:
+        return [Outgoing(each.number, order=each.order) for each in sendings(arm.other, requests, cache_tokens)]
     if arm.through_proxy:
         return [Outgoing(request.number) for request in requests]
     pilot = ContextPilot(PilotConfig(cache_tokens=cache_tokens))
