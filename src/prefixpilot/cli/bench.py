@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
             report = run_comparison(comparison, args.out, on_cell, on_answer)
     except EngineError as error:
         raise ConfigError("--engine", str(error), "what is complete is kept; run the same line again") from None
-    tables = markdown(report.figures)
+    tables = markdown(report.figures, report.predicted)
     _write(args.out / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
     _write(args.out / "report.md", tables)
     _plot(args.out, comparison.key(), report.figures)

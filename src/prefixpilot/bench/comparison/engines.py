@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from prefixpilot.bench.comparison.client import Target
+from prefixpilot.bench.comparison.predicted import LlamaCppCache
 from prefixpilot.errors import EngineError
+from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
 
 _RESETS: Final = ("/reset_prefix_cache", "/flush_cache")
 """vLLM (with VLLM_SERVER_DEV_MODE=1) and SGLang."""
@@ -30,6 +32,10 @@ class BenchEngine(Protocol):
     @property
     def one_each(self) -> bool:
         """Whether each cell gets an engine of its own, so that cells can run side by side."""
+        ...
+
+    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+        """A model of its cache, empty, of the capacity that :meth:`cold` gets; ``None``: it is not known."""
         ...
 
     def cold(self, cache_tokens: int | None, cell: str) -> AbstractContextManager[Target]:
@@ -62,10 +68,13 @@ class Simulated:
         """See :class:`BenchEngine`."""
         return True
 
+    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+        """See :class:`BenchEngine`."""
+        return RadixPrefixCache(cache_tokens)
+
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
         """See :class:`BenchEngine`."""
-        from prefixpilot.prefix_cache import RadixPrefixCache
         from prefixpilot.testing import SimulatedEngine
 
         cache = RadixPrefixCache(cache_tokens)
@@ -100,6 +109,13 @@ class Embedded:
     def one_each(self) -> bool:
         """See :class:`BenchEngine`."""
         return True
+
+    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+        """See :class:`BenchEngine`."""
+        from prefixpilot.engines.llamacpp import CACHE_RAM_MIB
+
+        store = CACHE_RAM_MIB * 2**20 // self.kv_bytes_per_token if cache_tokens is None else cache_tokens
+        return LlamaCppCache(store, self.parallel)
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
@@ -138,6 +154,10 @@ class Running:
     def one_each(self) -> bool:
         """See :class:`BenchEngine`."""
         return False
+
+    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+        """See :class:`BenchEngine`."""
+        return None
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:

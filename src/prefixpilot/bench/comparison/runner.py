@@ -12,11 +12,12 @@ from typing import Any
 
 import prefixpilot
 from prefixpilot.bench.bound import workload_bound
-from prefixpilot.bench.comparison.arms import Arm, arm_of, outgoing
+from prefixpilot.bench.comparison.arms import Arm, ArmName, arm_of, outgoing
 from prefixpilot.bench.comparison.cells import Cell, CellResult, Done, Grid, Setting
 from prefixpilot.bench.comparison.client import Load, Sample, Target, run_load
 from prefixpilot.bench.comparison.engines import BenchEngine
 from prefixpilot.bench.comparison.others import Sendings
+from prefixpilot.bench.comparison.predicted import predicted_hit_rate
 from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, digest_of, prepare
 from prefixpilot.bench.comparison.summary import ArmFigures, figures
 from prefixpilot.bench.demo_report import installed_versions, this_machine
@@ -88,19 +89,27 @@ class Report:
         machine: where it ran.
         bound: share of block tokens that no order and no schedule exceeds, by ``k``; ``None``: not computed.
         figures: by setting.
+        predicted: hit rates that `replay` expects, by setting and arm; only of arms that it knows, one request at a
+            time, on engines whose cache is modelled.
     """
 
     key: Mapping[str, Any]
     machine: Mapping[str, Any]
     bound: Mapping[str, float | None]
     figures: Mapping[Setting, tuple[ArmFigures, ...]]
+    predicted: Mapping[Setting, Mapping[ArmName, float]]
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""
         settings = [
-            {**setting._asdict(), "arms": [arm.as_json() for arm in arms]} for setting, arms in self.figures.items()
+            {**setting._asdict(), "arms": [self._arm_as_json(setting, arm) for arm in arms]}
+            for setting, arms in self.figures.items()
         ]
         return {**self.key, "machine": dict(self.machine), "bound": dict(self.bound), "settings": settings}
+
+    def _arm_as_json(self, setting: Setting, arm: ArmFigures) -> dict[str, Any]:
+        expected = self.predicted[setting].get(arm.arm)
+        return {**arm.as_json(), "predicted_hit_rate": None if expected is None else round(expected, 4)}
 
 
 def run_comparison(
@@ -139,7 +148,23 @@ def run_comparison(
     bound = {str(k): _bound(requests) for k, requests in ready.items()}
     machine = this_machine()
     where = {"cpu": machine.cpu, "cores": machine.cores, "system": machine.system}
-    return Report(comparison.key(), where, bound, figures(found.values()))
+    by_setting = figures(found.values())
+    predicted = {
+        setting: _predicted(comparison, setting, ready[setting.k], arms) for setting, arms in by_setting.items()
+    }
+    return Report(comparison.key(), where, bound, by_setting, predicted)
+
+
+def _predicted(
+    comparison: Comparison, setting: Setting, requests: Sequence[BenchRequest], arms: Sequence[ArmFigures]
+) -> dict[ArmName, float]:
+    found: dict[ArmName, float] = {}
+    for arm in arms if setting.concurrency == 1 and comparison.load.rate is None else ():
+        cache = comparison.engine.model_of_cache(setting.cache_tokens)
+        rate = None if cache is None else predicted_hit_rate(arm.arm, requests, cache, comparison.how.multi_turn)
+        if rate is not None:
+            found[arm.arm] = rate
+    return found
 
 
 def _side_by_side(one: Cell, other: Cell) -> bool:
