@@ -27,7 +27,7 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
     axes.set_yticks(middles, list(groups))
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return _svg(figure)
 
 
@@ -44,7 +44,8 @@ def lines(title: str, panels: Mapping[str, Mapping[str, tuple[Sequence[float], S
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(fontsize=7, frameon=False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return _svg(figure)
 
 

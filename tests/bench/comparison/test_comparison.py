@@ -239,7 +239,7 @@ def test_a_schedule_holds_every_request_once() -> None:
         (lambda: Load(concurrency=0), "concurrency: is 0"),
         (lambda: Load(rate=0), "rate: is 0; use a number above 0"),
         (lambda: Preparation(limit=0), "limit: is 0"),
-        (lambda: arm_of("best"), "arms: has 'best'; use some of: arrival, order"),
+        (lambda: arm_of("best"), "arms: has 'best'; use some of: arrival, queue"),
     ],
 )
 def test_bad_settings_name_the_field(make: object, message: str) -> None:

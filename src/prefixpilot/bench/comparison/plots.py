@@ -95,6 +95,6 @@ def _axes(path: Path, height: float) -> tuple[Figure, Axes]:
 
 def _saved(figure: Figure, axes: Axes, path: Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)  # the best place takes seconds
     figure.savefig(path, metadata={"Date": None})
     return path
