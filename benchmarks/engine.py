@@ -7,7 +7,8 @@ are true, its text is nonsense. Parts:
 
 * ``sessions``: independent requests of some 2,500 tokens, cache of 64 of them: counts and times;
 * ``turns``: conversations, texts in full where the trace has them: times to the first token, de-duplication;
-* ``nothing``: requests that share next to nothing: no harm is allowed.
+* ``nothing``: requests that share next to nothing: no harm is allowed;
+* ``peer-online``, ``peer-offline`` (with `--peer-python`): ``sessions`` in the orders of contextpilot 0.5.0, a library.
 
 Arms take turns request by request, each on an engine of its own, so that what else the machine does falls on all. What
 is done lies in DIR (default .cache/bench) and is not done again. `--narrow`: a model that computes nearly nothing,
@@ -25,11 +26,13 @@ from typing import Any, Final
 
 from benchmarks.inputs import add_arguments
 from benchmarks.machine import RESULTS, save
+from benchmarks.peer_orders import peer_sendings
 
 from prefixpilot.bench.comparison.arms import ArmName
 from prefixpilot.bench.comparison.cells import Done, Grid
 from prefixpilot.bench.comparison.client import Load
 from prefixpilot.bench.comparison.engines import Embedded
+from prefixpilot.bench.comparison.others import Sending
 from prefixpilot.bench.comparison.prepared import Preparation, prepare
 from prefixpilot.bench.comparison.runner import CELLS, Comparison, run_comparison
 from prefixpilot.blocks import estimate_tokens
@@ -40,6 +43,7 @@ from prefixpilot.workloads.synthetic import disjoint, sessions, topical
 
 KEPT: Final = Path(__file__).parents[1] / ".cache" / "bench"
 LAYERS: Final = 2
+_HEADLINE: Final = ("ids-multihoprag_recon.jsonl.gz",)
 AROUND: Final = 120
 """Tokens of template, labels and question, for the size of the cache."""
 
@@ -76,25 +80,31 @@ class Part:
 def parts() -> dict[str, Part]:
     every: tuple[ArmName, ...] = ("arrival", "queue", "deduped", "scheduled")
     ours: tuple[ArmName, ...] = ("arrival", "deduped")
+    peer: tuple[ArmName, ...] = ("arrival", "given")
     return {
         part.name: part
         for part in (
-            Part("sessions", ("ids-multihoprag_recon.jsonl.gz",), topical(500).workload(), every, 2300, 64),
+            Part("sessions", _HEADLINE, topical(500).workload(), every, 2300, 64),
             Part("turns", ("text-mtrag_k5", "ids-mtrag_k5.jsonl.gz"), sessions(40).workload(), ours, 1500, 64, True),
+            Part("peer-online", _HEADLINE, topical(500).workload(), peer, 2300, 64),
+            Part("peer-offline", _HEADLINE, topical(500).workload(), peer, 2300, 64),
             Part("nothing", ("ids-psi_nq_k5.jsonl.gz",), disjoint(500).workload(), ours, 740, 64),
         )
     }
 
 
-def comparison(part: Part, engine: Embedded, folder: Path | None, requests: int | None, repeats: int) -> Comparison:
-    workload = part.workload(folder)
-    how = Preparation(requests, None, part.prompt_tokens, part.multi_turn)
+def comparison(part: Part, engine: Embedded, args: argparse.Namespace) -> Comparison:
+    workload = part.workload(args.traces)
+    how = Preparation(args.requests, None, part.prompt_tokens, part.multi_turn)
     lengths = [
         AROUND + sum(estimate_tokens(block.text or "") for block in request.blocks)
         for request in prepare(workload, how)
     ]
-    grid = Grid(part.arms, (part.cache * sum(lengths) // len(lengths),), repeats=repeats)
-    return Comparison(workload, engine, grid, how, Load(max_tokens=1), by_turns=True)
+    grid = Grid(part.arms, (part.cache * sum(lengths) // len(lengths),), repeats=args.repeats)
+    given: Sequence[Sending] = ()
+    if "given" in part.arms:
+        given = peer_sendings(args.peer_python, prepare(workload, how), part.name == "peer-online")
+    return Comparison(workload, engine, grid, how, Load(max_tokens=1), given, by_turns=True)
 
 
 def model(kept: Path, narrow: bool) -> Path:
@@ -110,7 +120,7 @@ def model(kept: Path, narrow: bool) -> Path:
 def run(part: Part, args: argparse.Namespace) -> dict[str, Any]:
     gguf = model(args.keep, args.narrow)
     engine = Embedded(gguf, kv_bytes_per_token=kv_bytes_per_token(gguf), threads=args.threads)
-    compared = comparison(part, engine, args.traces, args.requests, args.repeats)
+    compared = comparison(part, engine, args)
     count = len(prepare(compared.workload, compared.how))
     folder = args.keep / f"{part.name}-{compared.workload.name}-{count}{'-narrow' if args.narrow else ''}"
     report = run_comparison(compared, folder, lambda cell, done, cells: print(f"{part.name}: {cell}", flush=True))
@@ -143,7 +153,8 @@ def main() -> int:
     known = parts()
     parser = argparse.ArgumentParser(description="A real engine behind the real proxy.")
     add_arguments(parser)
-    parser.add_argument("--part", nargs="+", choices=list(known), default=list(known))
+    parser.add_argument("--part", nargs="+", choices=list(known), help="default: all; those of the peer if it is there")
+    parser.add_argument("--peer-python", metavar="PYTHON", help="an interpreter that has contextpilot==0.5.0")
     parser.add_argument("--requests", type=int, help="of each part at most")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=KEPT, metavar="DIR")
@@ -151,7 +162,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, help="of the engine (default: one for each core)")
     args = parser.parse_args()
     name = "engine_counts" if args.narrow else "engine"
-    done = [run(known[part], args) for part in args.part]
+    wanted = args.part or [part for part in known if args.peer_python or not part.startswith("peer")]
+    done = [run(known[part], args) for part in wanted]
     save(name, {"parts": merged(name, done)})
     return 0
 

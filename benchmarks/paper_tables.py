@@ -10,7 +10,12 @@ from benchmarks.plots import lines
 
 Result: TypeAlias = dict[str, Any]
 ARMS: Final = ("arrival", "longest prefix first", "ours online", "ours offline")
-NAMES: Final = {"queue": "longest prefix first", "deduped": "ours online", "scheduled": "ours offline"}
+NAMES: Final = {
+    "queue": "longest prefix first",
+    "deduped": "ours online",
+    "scheduled": "ours offline",
+    "given": "contextpilot 0.5.0",
+}
 NOT_MEASURED: Final = "not measured"
 
 
