@@ -6,7 +6,7 @@ FOLDER holds traces (else generated ones). The model is SmolLM2-135M cut to two 
 are true, its text is nonsense. Parts:
 
 * ``sessions``: independent requests of some 2,500 tokens, cache of 64 of them: counts and times;
-* ``turns``: conversations, texts in full where the trace has them: times to the first token, de-duplication;
+* ``turns``: conversations, times to the first token, de-duplication;
 * ``nothing``: requests that share next to nothing: no harm is allowed;
 * ``peer-online``, ``peer-offline`` (with `--peer-python`): ``sessions`` in the orders of contextpilot 0.5.0, a library.
 
@@ -43,7 +43,12 @@ from prefixpilot.workloads.synthetic import disjoint, sessions, topical
 
 KEPT: Final = Path(__file__).parents[1] / ".cache" / "bench"
 LAYERS: Final = 2
+CONTEXT: Final = 32_768
+"""Tokens of a prompt at most: conversations grow."""
+SESSIONS: Final = 14
+"""Whole conversations of the part ``turns``, some 100 requests: the first turns alone would repeat nothing."""
 _HEADLINE: Final = ("ids-multihoprag_recon.jsonl.gz",)
+_TURNS: Final = ("ids-mtrag_bm25_k15.jsonl.gz", "text-mtrag_k5")
 AROUND: Final = 120
 """Tokens of template, labels and question, for the size of the cache."""
 
@@ -56,7 +61,8 @@ class Part:
         files: of the trace, in the order of preference.
         made: in its place.
         prompt_tokens: of the blocks of a request, on average, where the trace has no texts.
-        cache: capacity in mean requests.
+        cache: capacity in mean requests (of a conversation: in mean turns).
+        sessions: only the first so many conversations; ``None``: all.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Part:
     prompt_tokens: int
     cache: int
     multi_turn: bool = False
+    sessions: int | None = None
 
     def workload(self, folder: Path | None) -> Workload:
         """Of the folder, or made."""
@@ -74,7 +81,10 @@ class Part:
         found = next((folder / name for name in self.files if (folder / name).exists()), None)
         if found is None:
             raise SystemExit(f"{folder} holds none of: {', '.join(self.files)}")
-        return read_workload(found)
+        workload = read_workload(found)
+        named = dict.fromkeys(entry.session_id for entry in workload.requests)
+        first = set(list(named)[: self.sessions])
+        return Workload(workload.name, tuple(entry for entry in workload.requests if entry.session_id in first))
 
 
 def parts() -> dict[str, Part]:
@@ -85,7 +95,7 @@ def parts() -> dict[str, Part]:
         part.name: part
         for part in (
             Part("sessions", _HEADLINE, topical(500).workload(), every, 2300, 64),
-            Part("turns", ("text-mtrag_k5", "ids-mtrag_k5.jsonl.gz"), sessions(40).workload(), ours, 1500, 64, True),
+            Part("turns", _TURNS, sessions(SESSIONS).workload(), ours, 1200, 256, True, SESSIONS),
             Part("peer-online", _HEADLINE, topical(500).workload(), peer, 2300, 64),
             Part("peer-offline", _HEADLINE, topical(500).workload(), peer, 2300, 64),
             Part("nothing", ("ids-psi_nq_k5.jsonl.gz",), disjoint(500).workload(), ours, 740, 64),
@@ -114,12 +124,12 @@ def model(kept: Path, narrow: bool) -> Path:
     path = kept / f"{whole.stem}-{'narrow' if narrow else f'{LAYERS}-layers'}.gguf"
     if path.exists():
         return path
-    return narrow_model(whole, path) if narrow else cut_model(whole, path, LAYERS)
+    return narrow_model(whole, path, CONTEXT) if narrow else cut_model(whole, path, LAYERS, CONTEXT)
 
 
 def run(part: Part, args: argparse.Namespace) -> dict[str, Any]:
     gguf = model(args.keep, args.narrow)
-    engine = Embedded(gguf, kv_bytes_per_token=kv_bytes_per_token(gguf), threads=args.threads)
+    engine = Embedded(gguf, context_tokens=CONTEXT, kv_bytes_per_token=kv_bytes_per_token(gguf), threads=args.threads)
     compared = comparison(part, engine, args)
     count = len(prepare(compared.workload, compared.how))
     folder = args.keep / f"{part.name}-{compared.workload.name}-{count}{'-narrow' if args.narrow else ''}"

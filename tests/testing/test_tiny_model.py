@@ -76,6 +76,8 @@ def test_a_narrow_model_keeps_the_tokenizer_alone(source: Path, tmp_path: Path) 
     shapes = {t.name: t.data.shape for t in GGUFReader(target).tensors}
     assert shapes["token_embd.weight"] == (3, WIDTH)
     assert {name for name in shapes if name.startswith("blk.")} >= {"blk.0.attn_q.weight", "blk.0.ffn_down.weight"}
+    longer = cut_model(source, tmp_path / "longer.gguf", 1, 32_768)
+    assert values(longer, "llama.context_length", "llama.block_count") == [32_768, 1]
     again = narrow_model(source, tmp_path / "again.gguf")
     assert again.read_bytes() == target.read_bytes()
 

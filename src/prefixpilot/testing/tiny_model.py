@@ -27,9 +27,10 @@ WIDTH: Final = 64
 _BLOCK_TENSOR = re.compile(r"blk\.(\d+)\.")
 
 
-def cut_model(source: str | Path, target: str | Path, layers: int = 2) -> Path:
+def cut_model(source: str | Path, target: str | Path, layers: int = 2, context_tokens: int | None = None) -> Path:
     """Write to ``target`` the model at ``source`` with its first ``layers`` transformer blocks only.
 
+    ``context_tokens``: the longest prompt that it says it takes (llama.cpp allows no more); ``None``: as the source.
     The target appears whole or not at all. Takes a few seconds, and memory of the size of the result.
 
     Returns:
@@ -46,10 +47,10 @@ def cut_model(source: str | Path, target: str | Path, layers: int = 2) -> Path:
     if not 1 <= layers <= blocks:
         raise ConfigError("layers", f"is {layers}", f"use an int from 1 to {blocks}, the blocks of {source.name}")
     tensors = [(t.name, t.data, t.tensor_type) for t in reader.tensors if _kept(t.name, layers)]
-    return _written(reader, target, {count_key: layers}, tensors)
+    return _written(reader, target, {count_key: layers, **_context(architecture, context_tokens)}, tensors)
 
 
-def narrow_model(source: str | Path, target: str | Path) -> Path:
+def narrow_model(source: str | Path, target: str | Path, context_tokens: int | None = None) -> Path:
     """Write to ``target`` a model of one block, WIDTH numbers wide, with random weights (always the same ones), and the
     tokenizer, chat template and context of the llama model at ``source``. As :func:`cut_model` otherwise.
 
@@ -80,7 +81,8 @@ def narrow_model(source: str | Path, target: str | Path) -> Path:
     ]
     sizes = {"embedding_length": WIDTH, "feed_forward_length": WIDTH, "rope.dimension_count": WIDTH, "block_count": 1}
     heads = {"attention.head_count": 1, "attention.head_count_kv": 1}
-    return _written(reader, target, {f"llama.{name}": value for name, value in {**sizes, **heads}.items()}, tensors)
+    changed = {f"llama.{name}": value for name, value in {**sizes, **heads}.items()}
+    return _written(reader, target, {**changed, **_context("llama", context_tokens)}, tensors)
 
 
 def kv_bytes_per_token(path: str | Path) -> int:
@@ -100,6 +102,10 @@ def kv_bytes_per_token(path: str | Path) -> int:
     width = number("embedding_length", 0) // heads
     dimensions = number("attention.key_length", width) + number("attention.value_length", width)
     return 2 * number("block_count", 0) * number("attention.head_count_kv", heads) * dimensions
+
+
+def _context(architecture: str, tokens: int | None) -> dict[str, int]:
+    return {} if tokens is None else {f"{architecture}.context_length": tokens}
 
 
 def _written(reader: GGUFReader, target: Path, changed: dict[str, int], tensors: list[tuple[str, Any, Any]]) -> Path:
