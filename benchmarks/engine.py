@@ -49,7 +49,7 @@ SESSIONS: Final = 14
 """Whole conversations of the part ``turns``, some 100 requests: the first turns alone would repeat nothing."""
 _HEADLINE: Final = ("ids-multihoprag_recon.jsonl.gz",)
 _TURNS: Final = ("ids-mtrag_bm25_k15.jsonl.gz", "text-mtrag_k5")
-AROUND: Final = 120
+AROUND: Final = 200
 """Tokens of template, labels and question, for the size of the cache."""
 
 
@@ -106,11 +106,11 @@ def parts() -> dict[str, Part]:
 def comparison(part: Part, engine: Embedded, args: argparse.Namespace) -> Comparison:
     workload = part.workload(args.traces)
     how = Preparation(args.requests, None, part.prompt_tokens, part.multi_turn)
-    lengths = [
-        AROUND + sum(estimate_tokens(block.text or "") for block in request.blocks)
-        for request in prepare(workload, how)
-    ]
-    grid = Grid(part.arms, (part.cache * sum(lengths) // len(lengths),), repeats=args.repeats)
+    texts = [block.text for entry in workload.requests for block in entry.request.blocks]
+    blocks = part.prompt_tokens
+    if all(text is not None for text in texts):  # those are sent as they are
+        blocks = sum(estimate_tokens(text or "") for text in texts) // len(workload.requests)
+    grid = Grid(part.arms, (part.cache * (blocks + AROUND),), repeats=args.repeats)
     given: Sequence[Sending] = ()
     if "given" in part.arms:
         given = peer_sendings(args.peer_python, prepare(workload, how), part.name == "peer-online")
