@@ -53,7 +53,8 @@ def over_time(result: Result) -> str:
             ratio = f"{total / base:.2f}x" if base else ""
             rows.append([name, arm, " ".join(map(share, third)), f"{total:,}", ratio])
     head = ["trace", "arm", "hit rate, in each fifth of the requests", "cached tokens in all", "of arrival's"]
-    return table(head, rows) + machine(result)
+    plots = "".join(f"\n![{name.replace('-', ' ')}](benchmarks-{name}.svg)\n" for name in time_plots(result))
+    return table(head, rows) + machine(result) + plots
 
 
 def side_by_side(result: Result) -> str:

@@ -127,11 +127,11 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def fill(text: str) -> str:
-    """``text`` with each section between ``<!-- NAME -->`` and ``<!-- end -->`` written anew, if its result exists."""
+    """``text`` with each section between ``<!-- NAME -->`` and ``<!-- end -->`` written anew, or said not to be run."""
     results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
     for name, (source, write) in SECTIONS.items():
-        if source in results:
-            text = _filled(text, name, write(results[source]))
+        missing = f"Not run yet: there is no `benchmarks/results/{source}.json`.\n"
+        text = _filled(text, name, write(results[source]) if source in results else missing)
     return _filled(text, "summary", paper_tables.summary(results))
 
 
