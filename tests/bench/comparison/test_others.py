@@ -18,6 +18,7 @@ from prefixpilot.bench.comparison.runner import Comparison, run_comparison
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import ConfigError
 from prefixpilot.prefix_cache import Segment
+from prefixpilot.testing import SimulatedEngine
 from prefixpilot.workloads.synthetic import sessions, topical
 
 
@@ -109,6 +110,17 @@ def test_turns_need_one_request_at_a_time_and_an_engine_each(
 ) -> None:
     with pytest.raises(ConfigError, match="by_turns"):
         Comparison(topical(3).workload(), engine, grid, load=load, by_turns=True)
+
+
+def test_an_engine_that_hangs_up_after_each_answer_is_asked_again(tmp_path: Path) -> None:
+    with SimulatedEngine() as engine:
+        engine.hang_up_after_answer = True
+        grid = Grid(("arrival", "scheduled"))
+        compared = Comparison(
+            topical(12, k=3).workload(), Running(engine.base_url), grid, Preparation(prompt_tokens=90)
+        )
+        (arms,) = run_comparison(compared, tmp_path).figures.values()
+    assert [arm.requests for arm in arms] == [12, 12]
 
 
 def test_a_model_of_llamacpp_holds_prompts_not_a_tree() -> None:
