@@ -12,7 +12,7 @@ from prefixpilot.bench.comparison.cells import Grid
 from prefixpilot.bench.comparison.client import Load
 from prefixpilot.bench.comparison.engines import Embedded, Running, Simulated
 from prefixpilot.bench.comparison.others import Other, Sending, check_sendings, read_sendings, sendings
-from prefixpilot.bench.comparison.predicted import LlamaCppCache, predicted_hit_rate
+from prefixpilot.bench.comparison.predicted import LlamaCppCache, Model, predicted_hit_rate
 from prefixpilot.bench.comparison.prepared import BenchRequest, Preparation, prepare
 from prefixpilot.bench.comparison.runner import Comparison, run_comparison
 from prefixpilot.core import ContextBlock
@@ -137,8 +137,8 @@ def test_a_model_of_llamacpp_holds_prompts_not_a_tree() -> None:
 
 
 def test_of_an_arm_that_replay_does_not_know_nothing_is_expected() -> None:
-    assert predicted_hit_rate("queue", [request(0, "a")], LlamaCppCache(None), multi_turn=False) is None
+    assert predicted_hit_rate("queue", [request(0, "a")], Model(LlamaCppCache(None)), multi_turn=False) is None
     assert Running("http://127.0.0.1:9").model_of_cache(None) is None
     model = Embedded(kv_bytes_per_token=1 << 20).model_of_cache(None)
     assert model is not None
-    assert model.capacity_tokens == 2048
+    assert model.cache.capacity_tokens == 2048

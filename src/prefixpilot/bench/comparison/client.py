@@ -106,7 +106,7 @@ async def run_load(
         EngineError: a request failed, or its answer has no counts.
     """
     timeout = aiohttp.ClientTimeout(total=load.timeout_s)
-    # llama.cpp closes a connection after a stream without saying so: each request has one of its own, in all arms alike.
+    # llama.cpp closes a connection after a stream without saying so: each request has one of its own, in all arms.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         run = _Run(session, target, arm, requests, load, on_answer, turn or asyncio.Semaphore(load.concurrency))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from prefixpilot.bench.comparison.client import Target
-from prefixpilot.bench.comparison.predicted import LlamaCppCache
+from prefixpilot.bench.comparison.predicted import BARE, LlamaCppCache, Model
 from prefixpilot.errors import EngineError
-from prefixpilot.prefix_cache import PrefixCache, RadixPrefixCache
+from prefixpilot.prefix_cache import RadixPrefixCache
 
 _RESETS: Final = ("/reset_prefix_cache", "/flush_cache")
 """vLLM (with VLLM_SERVER_DEV_MODE=1) and SGLang."""
@@ -34,7 +34,7 @@ class BenchEngine(Protocol):
         """Whether each cell gets an engine of its own, so that cells can run side by side."""
         ...
 
-    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
         """A model of its cache, empty, of the capacity that :meth:`cold` gets; ``None``: it is not known."""
         ...
 
@@ -68,9 +68,9 @@ class Simulated:
         """See :class:`BenchEngine`."""
         return True
 
-    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
         """See :class:`BenchEngine`."""
-        return RadixPrefixCache(cache_tokens)
+        return Model(RadixPrefixCache(cache_tokens), BARE)
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
@@ -110,12 +110,12 @@ class Embedded:
         """See :class:`BenchEngine`."""
         return True
 
-    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
         """See :class:`BenchEngine`."""
         from prefixpilot.engines.llamacpp import CACHE_RAM_MIB
 
         store = CACHE_RAM_MIB * 2**20 // self.kv_bytes_per_token if cache_tokens is None else cache_tokens
-        return LlamaCppCache(store, self.parallel)
+        return Model(LlamaCppCache(store, self.parallel))
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
@@ -155,7 +155,7 @@ class Running:
         """See :class:`BenchEngine`."""
         return False
 
-    def model_of_cache(self, cache_tokens: int | None) -> PrefixCache | None:
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
         """See :class:`BenchEngine`."""
         return None
 

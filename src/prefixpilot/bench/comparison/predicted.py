@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from prefixpilot.bench.comparison.arms import ArmName
 from prefixpilot.bench.comparison.prepared import BenchRequest
@@ -21,7 +21,16 @@ from prefixpilot.workloads import Workload, WorkloadRequest
 MODES: Final[dict[ArmName, Mode]] = {"arrival": "arrival", "deduped": "online", "scheduled": "offline"}
 AROUND: Final = Rendering(head_tokens=31, question_tokens=24)
 """A chat template with a short system text; a question."""
+BARE: Final = Rendering(head_tokens=1, question_tokens=12)
+"""Next to no template."""
 UNBOUNDED: Final = 1 << 40
+
+
+class Model(NamedTuple):
+    """Of an engine: its cache, empty, and what stands in a prompt beside the blocks."""
+
+    cache: PrefixCache
+    around: Rendering = AROUND
 
 
 class LlamaCppCache:
@@ -77,15 +86,14 @@ def _bytes(segment: Segment) -> bytes:
     return (seed * (segment.tokens // len(seed) + 1))[: segment.tokens]
 
 
-def predicted_hit_rate(
-    arm: ArmName, requests: Sequence[BenchRequest], cache: PrefixCache, multi_turn: bool
-) -> float | None:
+def predicted_hit_rate(arm: ArmName, requests: Sequence[BenchRequest], model: Model, multi_turn: bool) -> float | None:
     """Share of the prompts' tokens, template and annotations included, that `replay` expects to be cached; lengths are
     estimates. ``None``: `replay` knows no such arm. As :func:`simulate` otherwise."""
     mode = MODES.get(arm)
     if mode is None:
         return None
-    return simulate(_workload(requests), mode, cache, multi_turn=multi_turn, rendering=AROUND).result.hit_rate
+    workload = _workload(requests)
+    return simulate(workload, mode, model.cache, multi_turn=multi_turn, rendering=model.around).result.hit_rate
 
 
 def _workload(requests: Sequence[BenchRequest]) -> Workload:

@@ -160,8 +160,8 @@ def _predicted(
 ) -> dict[ArmName, float]:
     found: dict[ArmName, float] = {}
     for arm in arms if setting.concurrency == 1 and comparison.load.rate is None else ():
-        cache = comparison.engine.model_of_cache(setting.cache_tokens)
-        rate = None if cache is None else predicted_hit_rate(arm.arm, requests, cache, comparison.how.multi_turn)
+        model = comparison.engine.model_of_cache(setting.cache_tokens)
+        rate = None if model is None else predicted_hit_rate(arm.arm, requests, model, comparison.how.multi_turn)
         if rate is not None:
             found[arm.arm] = rate
     return found
