@@ -28,8 +28,7 @@ PURE := $(addprefix tests/,apis blocks compiled core dedup distance formats inde
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo test test-integrations test-vllm test-sglang check lint format typecheck imports unit cov outer compiled test-compiled \
-	docs docs-update bench \
-	bench-online bench-ordering clean
+	docs docs-update bench bench-smoke bench-online bench-ordering clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -53,7 +52,7 @@ serve: install ## start the proxy and the embedded engine; prints a curl line wh
 demo: install ## measure mode off and mode on on the embedded engine (under 4 minutes)
 	@exec $(BIN)/prefixpilot demo $(ARGS)
 
-test: check cov outer test-compiled ## everything that must hold: what CI runs (some 10 minutes)
+test: check bench-smoke cov outer test-compiled ## everything that must hold: what CI runs (some 10 minutes)
 
 check: lint typecheck imports ## the checks that run no test
 
@@ -143,9 +142,11 @@ $(BIN)/mkdocs: $(STAMP)
 docs-update: install ## write the generated parts of docs/ anew: settings, and what changes in a prompt
 	$(RUN) tests.docs.pages
 
-bench: install ## benchmarks; results go to benchmarks/results/
-	$(RUN) benchmarks.import_time
-	$(RUN) benchmarks.plan_and_optimize
+bench: install ## every table that can be made here, under an hour (TRACES=DIR); then docs/benchmarks.md
+	$(RUN) benchmarks.everything $(TRACES) $(ARGS)
+
+bench-smoke: install ## whether all of that works, under a minute; its figures say nothing
+	$(RUN) benchmarks.everything --smoke
 
 bench-online: compiled ## latency of one plan, pure and compiled, at 2,000 and 100,000 live contexts
 	$(RUN) benchmarks.plan_and_optimize --online-only

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from prefixpilot import COMPILED
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("PREFIXPILOT_RESULTS", Path(__file__).parent / "results"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Machine:
     python: str
     numpy: str
     compiled: bool
+    revision: str
 
 
 def this_machine() -> Machine:
@@ -36,7 +38,17 @@ def this_machine() -> Machine:
         python=f"{platform.python_implementation()} {platform.python_version()}",
         numpy=version("numpy"),
         compiled=COMPILED,
+        revision=_revision(),
     )
+
+
+def _revision() -> str:
+    """The commit, with a plus where files differ from it; unknown outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 def _cpu_model() -> str:
@@ -49,7 +61,7 @@ def _cpu_model() -> str:
 
 def save(name: str, result: dict[str, Any]) -> Path:
     """Write ``results/NAME.json`` with the machine named, print it, and return its path."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     target = RESULTS / f"{name}.json"
     text = json.dumps({"machine": asdict(this_machine()), **result}, indent=2) + "\n"
     target.write_text(text, encoding="utf-8")

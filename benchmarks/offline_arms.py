@@ -6,17 +6,15 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from prefixpilot.bench import baselines
+from prefixpilot.bench.baselines import segments
 from prefixpilot.core import BatchContext, BlockId
 from prefixpilot.index import ContextIndex, build
 from prefixpilot.planners.shared_tokens import plan_shared_tokens
-from prefixpilot.prefix_cache import RadixPrefixCache, Segment
 from prefixpilot.scheduling import schedule_by_group, schedule_depth_first
 
 Contexts = Sequence[BatchContext]
 Arm = Callable[[Contexts], Contexts]
-
-QUEUE = 128
-"""Waiting requests that longest-prefix-match looks at; SGLang falls back to arrival order beyond as many."""
 
 
 def arrival(contexts: Contexts) -> Contexts:
@@ -25,20 +23,9 @@ def arrival(contexts: Contexts) -> Contexts:
 
 
 def longest_prefix_first(contexts: Contexts, capacity: int | None) -> Contexts:
-    """RadixCache's queue policy: of the waiting requests the one with the longest cached prefix runs next; block order
-    as given. A full queue all the time."""
-    cache = RadixPrefixCache(capacity)
-    prompts = [segments(context) for context in contexts]
-    waiting = list(range(min(QUEUE, len(contexts))))
-    coming = iter(range(len(waiting), len(contexts)))
-    result = []
-    while waiting:
-        chosen = max(waiting, key=lambda i: (cache.match_prefix(prompts[i]), -i))
-        cache.access(prompts[chosen])
-        waiting.remove(chosen)
-        result.append(contexts[chosen])
-        waiting.extend(i for i in [next(coming, None)] if i is not None)
-    return result
+    """RadixCache's queue policy; block order as given."""
+    order = baselines.longest_prefix_first([segments(context) for context in contexts], capacity)
+    return [contexts[i] for i in order]
 
 
 def top_down(contexts: Contexts) -> Contexts:
@@ -108,8 +95,3 @@ paper_depth_first = _paper(schedule_depth_first)
 def shared_tokens(contexts: Contexts) -> Contexts:
     """Our default."""
     return plan_shared_tokens(contexts, lambda block: block)
-
-
-def segments(context: BatchContext) -> list[Segment]:
-    """The prompt of a context."""
-    return [Segment(block, length) for block, length in zip(context.blocks, context.tokens, strict=True)]

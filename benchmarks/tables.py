@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import paper_tables
 from benchmarks.machine import RESULTS
+from benchmarks.markdown import machine, share, table
 from benchmarks.plots import bars
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def machine(result: dict[str, Any]) -> str:
-    m = result["machine"]
-    return f"\n\n{m['cpu']}, {m['cores']} cores, load {m['load']} at the end, {m['python']}, NumPy {m['numpy']}.\n"
 
 
 def ordering(result: dict[str, Any], side: str) -> str:
@@ -34,12 +25,12 @@ def ordering(result: dict[str, Any], side: str) -> str:
     rows = []
     for name, trace in result["traces"].items():
         best = max(rates[-1] for rates in trace[side].values())
-        cells = [" / ".join(map(_share, trace[side][arm])) if arm in trace[side] else "not run" for arm in arms]
+        cells = [" / ".join(map(share, trace[side][arm])) if arm in trace[side] else "not run" for arm in arms]
         marked = [
             f"**{cell}**" if trace[side].get(arm, [0])[-1] == best else cell
             for arm, cell in zip(arms, cells, strict=True)
         ]
-        rows.append([name, *([_share(trace["bound"])] if side == "offline" else []), *marked])
+        rows.append([name, *([share(trace["bound"])] if side == "offline" else []), *marked])
     return table(head, rows) + machine(result)
 
 
@@ -106,7 +97,7 @@ def peer_growth(result: dict[str, Any]) -> str:
 def peer_rates(result: dict[str, Any]) -> str:
     arms = ["ours offline", "peer offline", "ours online", "peer online"]
     rows = [
-        [name, *(" / ".join(map(_share, trace[arm])) for arm in arms), str(trace["peer online failed calls"])]
+        [name, *(" / ".join(map(share, trace[arm])) for arm in arms), str(trace["peer online failed calls"])]
         for name, trace in result["hit_rate"].items()
     ]
     return table(["trace", *arms, "peer online: failed calls"], rows) + machine(result)
@@ -114,7 +105,7 @@ def peer_rates(result: dict[str, Any]) -> str:
 
 def referee(result: dict[str, Any]) -> str:
     def cell(pair: list[float]) -> str:
-        return _share(pair[0]) if pair[0] == pair[1] else f"{_share(pair[0])} ({_share(pair[1])})"
+        return share(pair[0]) if pair[0] == pair[1] else f"{share(pair[0])} ({share(pair[1])})"
 
     arms = list(next(iter(result["traces"].values())))
     rows = [[name, *(" / ".join(map(cell, trace[arm])) for arm in arms)] for name, trace in result["traces"].items()]
@@ -133,46 +124,50 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "peer-growth": ("peer_growth", peer_growth),
     "peer-rates": ("peer_rates", peer_rates),
     "referee": ("referee", referee),
+    **paper_tables.SECTIONS,
 }
 
 
-def _share(rate: float) -> str:
-    return f"{rate:.3f}".removeprefix("0")
-
-
 def fill(text: str) -> str:
-    """``text`` with each section between ``<!-- NAME -->`` and ``<!-- end -->`` written anew, if its result exists."""
+    """``text`` with each section between ``<!-- NAME -->`` and ``<!-- end -->`` written anew, or said not to be run."""
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
     for name, (source, write) in SECTIONS.items():
-        path = RESULTS / f"{source}.json"
-        if path.exists():
-            body = write(json.loads(path.read_text(encoding="utf-8")))
-            before, marker, after = text.partition(f"<!-- {name} -->\n")
-            if marker:
-                text = before + marker + body + "<!-- end -->" + after.partition("<!-- end -->")[2]
-    return text
+        missing = f"Not run yet: there is no `benchmarks/results/{source}.json`.\n"
+        text = _filled(text, name, write(results[source]) if source in results else missing)
+    return _filled(text, "summary", paper_tables.summary(results))
 
 
-def plots() -> None:
-    path = RESULTS / "ordering.json"
-    if not path.exists():
-        return
-    traces = json.loads(path.read_text(encoding="utf-8"))["traces"]
-    for side in ("offline", "online"):
-        groups = {
-            name: {arm: rates[0 if side == "offline" else -1] for arm, rates in t[side].items()}
-            for name, t in traces.items()
-        }
-        title = {
-            "offline": "Offline: share of prompt tokens cached, cache of 4 mean requests",
-            "online": "Online: share of prompt tokens cached, cache without bound",
-        }[side]
-        (DOCUMENT.parent / f"benchmarks-{side}.svg").write_text(bars(title, groups), encoding="utf-8")
+def _filled(text: str, name: str, body: str) -> str:
+    before, marker, after = text.partition(f"<!-- {name} -->\n")
+    return before + marker + body + "<!-- end -->" + after.partition("<!-- end -->")[2] if marker else text
+
+
+def plots() -> dict[str, str]:
+    """SVG by the name of its file."""
+    made = {}
+    ordered, paper = (RESULTS / f"{name}.json" for name in ("ordering", "paper"))
+    if ordered.exists():
+        traces = json.loads(ordered.read_text(encoding="utf-8"))["traces"]
+        for side, title, cell in (
+            ("offline", "Offline: share of prompt tokens cached, cache of 4 mean requests", 0),
+            ("online", "Online: share of prompt tokens cached, cache without bound", -1),
+        ):
+            groups = {name: {arm: rates[cell] for arm, rates in t[side].items()} for name, t in traces.items()}
+            made[f"benchmarks-{side}"] = bars(title, groups)
+    if paper.exists():
+        found = paper_tables.time_plots(json.loads(paper.read_text(encoding="utf-8")))
+        made.update({f"benchmarks-{name}": svg for name, svg in found.items()})
+    return made
 
 
 def main() -> int:
-    argparse.ArgumentParser(description="Tables and plots of docs/benchmarks.md from the results.").parse_args()
-    DOCUMENT.write_text(fill(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
-    plots()
+    parser = argparse.ArgumentParser(description="Tables and plots of docs/benchmarks.md from the results.")
+    parser.add_argument("--out", type=Path, default=DOCUMENT.parent, help="folder (default: docs/)")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / DOCUMENT.name).write_text(fill(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, svg in plots().items():
+        (args.out / f"{name}.svg").write_text(svg, encoding="utf-8")
     return 0
 
 

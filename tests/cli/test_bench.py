@@ -49,4 +49,7 @@ def test_bad_input_is_one_line(
 def test_unknown_arms_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "generated", "--arms", "fast", "--out", str(tmp_path)])
-    assert "'fast' is not one of: arrival, order, annotated, deduped, scheduled" in capsys.readouterr().err
+    assert (
+        "'fast' is not one of: arrival, queue, popularity, walk, order, annotated, deduped, scheduled"
+        in capsys.readouterr().err
+    )

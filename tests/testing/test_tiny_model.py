@@ -9,7 +9,7 @@ import pytest
 from gguf import GGUFReader, GGUFWriter
 
 from prefixpilot.errors import ConfigError
-from prefixpilot.testing.tiny_model import cut_model
+from prefixpilot.testing.tiny_model import WIDTH, cut_model, kv_bytes_per_token, narrow_model
 
 
 @pytest.fixture
@@ -68,3 +68,32 @@ def test_layers_out_of_range_are_refused_and_nothing_is_written(source: Path, tm
 def test_a_source_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"source: .* does not exist"):
         cut_model(tmp_path / "none.gguf", tmp_path / "cut.gguf")
+
+
+def test_a_narrow_model_keeps_the_tokenizer_alone(source: Path, tmp_path: Path) -> None:
+    target = narrow_model(source, tmp_path / "narrow.gguf")
+    assert values(target, "tokenizer.ggml.tokens", "llama.context_length") == [["a", "b", "c"], 8192]
+    shapes = {t.name: t.data.shape for t in GGUFReader(target).tensors}
+    assert shapes["token_embd.weight"] == (3, WIDTH)
+    assert {name for name in shapes if name.startswith("blk.")} >= {"blk.0.attn_q.weight", "blk.0.ffn_down.weight"}
+    longer = cut_model(source, tmp_path / "longer.gguf", 1, 32_768)
+    assert values(longer, "llama.context_length", "llama.block_count") == [32_768, 1]
+    again = narrow_model(source, tmp_path / "again.gguf")
+    assert again.read_bytes() == target.read_bytes()
+
+
+def test_kv_of_a_token_is_that_of_all_layers(source: Path, tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "sizes.gguf", "llama")
+    for add, value in (
+        (writer.add_block_count, 30),
+        (writer.add_embedding_length, 576),
+        (writer.add_head_count, 9),
+        (writer.add_head_count_kv, 3),
+    ):
+        add(value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert kv_bytes_per_token(tmp_path / "sizes.gguf") == 23_040
+    with pytest.raises(ConfigError, match="is not a GGUF file"):
+        kv_bytes_per_token(Path(__file__))

@@ -16,6 +16,7 @@ from prefixpilot.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from prefixpilot.bench.comparison.engines import BenchEngine
+    from prefixpilot.bench.comparison.others import Sendings
     from prefixpilot.workloads import Workload
 
 T = TypeVar("T")
@@ -31,10 +32,14 @@ EPILOG = f"""\
 {TRACE_FORMATS}  {GENERATED}         topical requests made from a seed (--limit, 100)
 Arms:
   arrival     the given order in the same template: the engine's own prefix cache
+  queue       that, and of 128 waiting requests the one with the longest cached prefix is next: an engine's own policy
+  popularity  the blocks seen most often so far first
+  walk        a walk down what was sent, each time to the block used most often
   order       ordered, without the sentence that tells the ranking, nothing left out
   annotated   ordered, with that sentence
   deduped     what `serve` does: and what an earlier turn holds is a reference
   scheduled   what `plan` does: all of it, all requests planned and sent as one batch
+  given       the orders of a file (--orders): JSON Lines, {{"number": 3, "order": [2, 0, 1]}} each, in the order sent
 ENGINE is `embedded` (llama.cpp, started anew for each cell), `simulated`, or the URL of an engine that runs and that
 nobody else uses; its cache is emptied by its own call (vLLM with VLLM_SERVER_DEV_MODE=1, SGLang), else every cell
 begins its prompts with a line of its own.
@@ -63,7 +68,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("trace", metavar="TRACE", help=f"a trace, a Batch file, or `{GENERATED}` (see below)")
     parser.add_argument("--engine", metavar="ENGINE", default="embedded", help="default %(default)s")
     parser.add_argument("--out", metavar="OUT", type=Path, required=True, help="folder for cells and reports")
-    parser.add_argument("--arms", metavar="A,B", type=_names, help="arms (default: all); arrival is always needed")
+    parser.add_argument("--arms", metavar="A,B", type=_names, help="arms (default: all but given); arrival is needed")
+    parser.add_argument("--orders", metavar="FILE", type=Path, help="what the arm `given` sends")
+    parser.add_argument(
+        "--by-turns", action="store_true", help="arms take turns request by request, each on an engine of its own"
+    )
     parser.add_argument(
         "--cache-tokens", metavar="N,M", type=_list_of_sizes, default=(None,), help="capacities of the engine's cache"
     )
@@ -78,6 +87,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--multi-turn", action="store_true", help="sessions are conversations")
     parser.add_argument("--max-tokens", metavar="N", type=positive_int, default=8, help="of each reply")
     parser.add_argument("--model", metavar="FILE", type=Path, help="GGUF file for the embedded engine")
+    parser.add_argument(
+        "--layers",
+        metavar="N",
+        type=positive_int,
+        help="cut it to its first N layers: true caching, fast, its text is nonsense (needs gguf)",
+    )
+    parser.add_argument(
+        "--narrow", action="store_true", help="only its tokenizer, on a model that computes nearly nothing: counts only"
+    )
+    parser.add_argument("--threads", metavar="N", type=positive_int, help="of the embedded engine (default: all cores)")
     parser.add_argument("--parallel", metavar="N", type=positive_int, default=1, help="slots of the embedded engine")
     parser.add_argument("--prefill-rate", metavar="R", type=float, help="of the simulated engine, tokens a second")
     parser.set_defaults(run=run)
@@ -106,13 +125,15 @@ def run(args: argparse.Namespace) -> int:
         Grid(args.arms or ARMS, args.cache_tokens, args.k, args.concurrency, args.repeats),
         Preparation(args.limit, None, args.prompt_tokens, args.multi_turn),
         Load(rate=args.rate, max_tokens=args.max_tokens, model=model),
+        _orders(args),
+        args.by_turns,
     )
     try:
         with _progress() as (on_cell, on_answer):
             report = run_comparison(comparison, args.out, on_cell, on_answer)
     except EngineError as error:
         raise ConfigError("--engine", str(error), "what is complete is kept; run the same line again") from None
-    tables = markdown(report.figures)
+    tables = markdown(report.figures, report.predicted)
     _write(args.out / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
     _write(args.out / "report.md", tables)
     _plot(args.out, comparison.key(), report.figures)
@@ -132,16 +153,43 @@ def _workload(args: argparse.Namespace) -> Workload:
 
 def _engine(args: argparse.Namespace) -> tuple[BenchEngine, str]:
     """And the name of the model to ask for."""
-    from prefixpilot.bench.comparison.engines import Embedded, Running, Simulated
+    from prefixpilot.bench.comparison.engines import Running, Simulated
 
     if args.engine == "simulated":
         return Simulated(args.prefill_rate), "simulated"
     if args.engine == "embedded":
-        return Embedded(args.model, args.parallel), "embedded"
+        return _embedded(args), "embedded"
     if not args.engine.startswith(("http://", "https://")):
         raise ConfigError("--engine", f"is {args.engine!r}", "use embedded, simulated, or a URL")
     running = Running(args.engine.rstrip("/").removesuffix("/v1"))
     return running, running.model()
+
+
+def _embedded(args: argparse.Namespace) -> BenchEngine:
+    from prefixpilot.bench.comparison.engines import Embedded
+    from prefixpilot.engines.models import resolve_model
+
+    model: Path | None = args.model
+    if model is None and args.layers is None and not args.narrow:
+        return Embedded(parallel=args.parallel, threads=args.threads)
+    from prefixpilot.testing.tiny_model import cut_model, kv_bytes_per_token, narrow_model
+
+    model = whole = resolve_model(model)
+    if args.narrow or args.layers is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+    if args.narrow:
+        model = narrow_model(whole, args.out / f"{whole.stem}-narrow.gguf")
+    elif args.layers is not None:
+        model = cut_model(whole, args.out / f"{whole.stem}-{args.layers}-layers.gguf", args.layers)
+    return Embedded(model, args.parallel, kv_bytes_per_token=kv_bytes_per_token(model), threads=args.threads)
+
+
+def _orders(args: argparse.Namespace) -> Sendings:
+    from prefixpilot.bench.comparison.others import read_sendings
+
+    if ("given" in (args.arms or ())) != (args.orders is not None):
+        raise ConfigError("--orders", "belongs to the arm `given`", "name the arm in --arms, and give its file")
+    return () if args.orders is None else read_sendings(args.orders)
 
 
 def _plot(folder: Path, key: dict[str, Any], found: Any) -> None:
@@ -176,12 +224,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    from prefixpilot.bench.comparison.arms import ARMS
+    from prefixpilot.bench.comparison.arms import ALL_ARMS
 
     names = tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in ARMS]
+    unknown = [name for name in names if name not in ALL_ARMS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of: {', '.join(ARMS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of: {', '.join(ALL_ARMS)}")
     return names
 
 

@@ -60,13 +60,35 @@ class Divergence(NamedTuple):
     role: str
 
 
+class Place(NamedTuple):
+    """Where two prompts part. Why is looked for when it is asked: that costs more than the place.
+
+    Attributes:
+        found: the place; its cause is the true one where ``texts`` is ``None``.
+        texts: the texts that differ.
+    """
+
+    found: Divergence
+    texts: tuple[Segment, Segment] | None = None
+
+    def named(self) -> Divergence:
+        """With its cause. O(length of the texts)."""
+        return self.found if self.texts is None else self.found._replace(cause=_cause(*self.texts, self.found.offset))
+
+
 def first_divergence(first: Prompt, second: Prompt) -> Divergence | None:
     """Where ``second`` parts from ``first``; ``None`` if one of them is the beginning of the other. O(length)."""
+    place = first_place(first, second)
+    return None if place is None else place.named()
+
+
+def first_place(first: Prompt, second: Prompt) -> Place | None:
+    """As :func:`first_divergence`, without the cause."""
     if first.body.get("model") != second.body.get("model"):
-        return Divergence("model", ("model",), 0, 0, "")
+        return Place(Divergence("model", ("model",), 0, 0, ""))
     tools = _tools(first.body.get("tools"), second.body.get("tools"))
     if tools is not None:
-        return tools
+        return Place(tools)
     given = second.body.get("tools")
     shared = len(_json(given)) if given else 0
     for old, new in zip(first.messages, second.messages, strict=False):
@@ -76,13 +98,14 @@ def first_divergence(first: Prompt, second: Prompt) -> Divergence | None:
             continue
         for mine, other in zip(old.segments, new.segments, strict=False):
             if mine.role != other.role:
-                return Divergence("shape", other.pointer, 0, shared, other.role)
+                return Place(Divergence("shape", other.pointer, 0, shared, other.role))
             if mine.text != other.text:
                 offset = common_prefix(mine.text, other.text)
-                cause = "order" if _permuted(*texts) else _cause(mine, other, offset)
-                return Divergence(cause, other.pointer, offset, shared + offset, other.role)
+                permuted = _permuted(*texts)
+                found = Divergence("order" if permuted else "text", other.pointer, offset, shared + offset, other.role)
+                return Place(found, None if permuted else (mine, other))
             shared += len(other.text)
-        return Divergence("shape", new.pointer, 0, shared, new.role)
+        return Place(Divergence("shape", new.pointer, 0, shared, new.role))
     return None
 
 

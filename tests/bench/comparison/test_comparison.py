@@ -48,7 +48,7 @@ def comparison(**more: object) -> Comparison:
 def test_every_arm_reuses_what_it_should(tmp_path: Path) -> None:
     told: list[str] = []
     report = run_comparison(comparison(), tmp_path, lambda cell, done, cells: told.append(f"{done}/{cells} {cell.arm}"))
-    assert told == [f"{i}/5 {arm}" for i, arm in enumerate(ARMS)]
+    assert told == [f"{i}/8 {arm}" for i, arm in enumerate(ARMS)]
     (arms,) = report.figures.values()
     by_name = {arm.arm: arm for arm in arms}
     assert all(arm.requests == 6 for arm in arms)
@@ -239,7 +239,7 @@ def test_a_schedule_holds_every_request_once() -> None:
         (lambda: Load(concurrency=0), "concurrency: is 0"),
         (lambda: Load(rate=0), "rate: is 0; use a number above 0"),
         (lambda: Preparation(limit=0), "limit: is 0"),
-        (lambda: arm_of("best"), "arms: has 'best'; use some of: arrival, order"),
+        (lambda: arm_of("best"), "arms: has 'best'; use some of: arrival, queue"),
     ],
 )
 def test_bad_settings_name_the_field(make: object, message: str) -> None:

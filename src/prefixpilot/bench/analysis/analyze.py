@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prefixpilot.bench.analysis.fronts import Finding
 from prefixpilot.bench.analysis.passes import AsItCame, AsItCamePass, AsTreated, Line, TreatedPass, Way
@@ -68,15 +69,18 @@ def analyze(
     full = Way("order+dedupe")
     with workers(log, options.processes, on_share) as hands:
         treated = TreatedPass(log, size, full, explains=True)
-        came, taken = hands.results([hands.submit(AsItCamePass(log, size)), hands.submit(treated)])
+        first: list[Future[Any]] = [hands.submit(AsItCamePass(log, size)), hands.submit(treated)]
+        # Wanted only if texts are replaced, as in most logs with documents; a core would have nothing to do meanwhile.
+        undeduped = hands.submit(TreatedPass(log, size, Way("order", dedupe=False))) if hands.several else None
+        came, taken = hands.results(first)
         if not came.lines:
             reason = f"holds no request (line 1 {came.bad_examples[0].reason})" if came.bad else "is empty"
             raise TraceError(log, reason, "give JSON Lines of requests: bodies, or lines of a Batch file")
         if len(came.lines) != len(taken.blocks):
             raise InvariantError(f"{log}: {len(came.lines)} requests as they came, {len(taken.blocks)} as treated")
         requests = _as_requests(came, taken.blocks)
-        best, rest = full, []
-        if taken.replaced:
+        best, rest = full, list[TreatedPass]()
+        if taken.replaced and undeduped is None:
             rest.append(TreatedPass(log, size, Way("order", dedupe=False)))
         rules = _rules(taken.findings)
         if rules.any:
@@ -85,7 +89,8 @@ def analyze(
         if options.schedule and any(taken.blocks):
             scheduled = best._replace(name=f"{best.name}+schedule")
             rest.append(TreatedPass(log, size, scheduled, _schedule(requests, came.lines, options)))
-        others = hands.results([hands.submit(each) for each in rest])
+        under_way = [undeduped] if undeduped is not None and taken.replaced else []
+        others = hands.results([*under_way, *(hands.submit(each) for each in rest)])
     arms = {found.name: found for found in (came.result, taken.result, *(other.result for other in others))}
     sent = next((other for other in others if other.result.name == best.name), taken)
     return _analysis(

@@ -21,7 +21,13 @@ Pass = Callable[[OnBytes], T]
 
 
 class Workers(Protocol):
-    """Takes passes, and tells how far all of them are."""
+    """Takes passes, and tells how far all of them are.
+
+    Attributes:
+        several: passes run side by side.
+    """
+
+    several: bool
 
     def submit(self, work: Pass[T]) -> Future[T]:
         """Begin a pass."""
@@ -57,6 +63,8 @@ def workers(path: str, processes: int | None, tell: Callable[[float], object]) -
 
 
 class _Here:
+    several = False
+
     def __init__(self, size: int, tell: Callable[[float], object]) -> None:
         self._size, self._tell = size, tell
         self._read = self._passes = 0
@@ -76,6 +84,8 @@ class _Here:
 
 
 class _Beside:
+    several = True
+
     def __init__(self, size: int, tell: Callable[[float], object], pool: ProcessPoolExecutor, read: Any) -> None:
         self._size, self._tell, self._pool, self._read = size, tell, pool, read
         self._passes = 0

@@ -94,16 +94,22 @@ async def run_load(
     sends: Sequence[Outgoing],
     load: Load,
     on_answer: Callable[[], object] = lambda: None,
+    turn: asyncio.Lock | None = None,
 ) -> tuple[list[Sample], float]:
     """Send all of them; the samples in the order sent, and the seconds that it took.
+
+    Args:
+        on_answer: called after each request.
+        turn: held while a request is under way; loads that share it take turns, request by request.
 
     Raises:
         EngineError: a request failed, or its answer has no counts.
     """
     timeout = aiohttp.ClientTimeout(total=load.timeout_s)
-    connector = aiohttp.TCPConnector(limit=0)
+    # llama.cpp closes a connection after a stream without saying so: each request has one of its own, in all arms.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-        run = _Run(session, target, arm, requests, load, on_answer)
+        run = _Run(session, target, arm, requests, load, on_answer, turn or asyncio.Semaphore(load.concurrency))
         start = perf_counter()
         samples = await run.all(sends)
         return samples, perf_counter() - start
@@ -117,6 +123,7 @@ class _Run:
     requests: Sequence[BenchRequest]
     load: Load
     on_answer: Callable[[], object]
+    turn: asyncio.Lock | asyncio.Semaphore
     histories: dict[str, list[Message]] = field(default_factory=dict)
 
     async def all(self, sends: Sequence[Outgoing]) -> list[Sample]:
@@ -174,11 +181,12 @@ class _Run:
         request = self.requests[send.number]
         history = self.histories.setdefault(request.session, self._opening())
         more = {"model": self.load.model, "max_tokens": self.load.max_tokens, "temperature": 0}
-        body = body_of(request, send.text, history, more)
+        body = body_of(request, send, history, more)
         headers = dict(self.arm.headers)
         if self.arm.through_proxy:
             headers["X-PrefixPilot-Conversation"] = request.session
-        answer = await _stream(self.session, self.target.url, body, headers)
+        async with self.turn:
+            answer = await _stream(self.session, self.target.url, body, headers)
         history.append(body["messages"][-1])
         history.append({"role": "assistant", "content": answer.text})
         return Sample(send.number, answer.prompt_tokens, answer.cached_tokens, answer.ttft_s, answer.total_s)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from prefixpilot.bench.comparison.client import Target
+from prefixpilot.bench.comparison.predicted import BARE, LlamaCppCache, Model
 from prefixpilot.errors import EngineError
+from prefixpilot.prefix_cache import RadixPrefixCache
 
 _RESETS: Final = ("/reset_prefix_cache", "/flush_cache")
 """vLLM (with VLLM_SERVER_DEV_MODE=1) and SGLang."""
@@ -25,6 +27,15 @@ class BenchEngine(Protocol):
     @property
     def name(self) -> str:
         """For the report."""
+        ...
+
+    @property
+    def one_each(self) -> bool:
+        """Whether each cell gets an engine of its own, so that cells can run side by side."""
+        ...
+
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
+        """A model of its cache, empty, of the capacity that :meth:`cold` gets; ``None``: it is not known."""
         ...
 
     def cold(self, cache_tokens: int | None, cell: str) -> AbstractContextManager[Target]:
@@ -52,10 +63,18 @@ class Simulated:
         """See :class:`BenchEngine`."""
         return "simulated" if self.prefill_rate is None else f"simulated, {self.prefill_rate:g} tokens/s"
 
+    @property
+    def one_each(self) -> bool:
+        """See :class:`BenchEngine`."""
+        return True
+
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
+        """See :class:`BenchEngine`."""
+        return Model(RadixPrefixCache(cache_tokens), BARE)
+
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
         """See :class:`BenchEngine`."""
-        from prefixpilot.prefix_cache import RadixPrefixCache
         from prefixpilot.testing import SimulatedEngine
 
         cache = RadixPrefixCache(cache_tokens)
@@ -71,18 +90,32 @@ class Embedded:
         model: a GGUF file; ``None``: SmolLM2-135M.
         parallel: slots.
         context_tokens: of a slot.
-        mib_per_1000_tokens: of the store of earlier prompts, which gets ``cache_tokens`` beside the slots.
+        kv_bytes_per_token: of the store of earlier prompts, which gets ``cache_tokens`` beside the slots.
+        threads: that compute; ``None``: one for each core.
     """
 
     model: Path | None = None
     parallel: int = 1
     context_tokens: int = 8192
-    mib_per_1000_tokens: float = 22.5
+    kv_bytes_per_token: int = 23_040
+    threads: int | None = None
 
     @property
     def name(self) -> str:
         """See :class:`BenchEngine`."""
         return f"embedded llama.cpp, {self.model.stem if self.model else 'SmolLM2-135M'}, {self.parallel} slots"
+
+    @property
+    def one_each(self) -> bool:
+        """See :class:`BenchEngine`."""
+        return True
+
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
+        """See :class:`BenchEngine`."""
+        from prefixpilot.engines.llamacpp import CACHE_RAM_MIB
+
+        store = CACHE_RAM_MIB * 2**20 // self.kv_bytes_per_token if cache_tokens is None else cache_tokens
+        return Model(LlamaCppCache(store, self.parallel))
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:
@@ -90,12 +123,13 @@ class Embedded:
         from prefixpilot.engines.llamacpp import CACHE_RAM_MIB, EmbeddedEngine
         from prefixpilot.engines.models import resolve_model
 
-        store = CACHE_RAM_MIB if cache_tokens is None else round(cache_tokens / 1000 * self.mib_per_1000_tokens)
+        store = CACHE_RAM_MIB if cache_tokens is None else -(-cache_tokens * self.kv_bytes_per_token // 2**20)
         with EmbeddedEngine(
             resolve_model(self.model),
             parallel=self.parallel,
             context_tokens=self.context_tokens,
             cache_ram_mib=store,
+            threads=self.threads,
         ) as engine:
             yield Target(engine.base_url)
 
@@ -115,6 +149,15 @@ class Running:
     def name(self) -> str:
         """See :class:`BenchEngine`."""
         return self.url
+
+    @property
+    def one_each(self) -> bool:
+        """See :class:`BenchEngine`."""
+        return False
+
+    def model_of_cache(self, cache_tokens: int | None) -> Model | None:
+        """See :class:`BenchEngine`."""
+        return None
 
     @contextmanager
     def cold(self, cache_tokens: int | None, cell: str) -> Iterator[Target]:

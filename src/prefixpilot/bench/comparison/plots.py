@@ -21,6 +21,10 @@ except ImportError:
 
 _COLOURS = {
     "arrival": "#8a94a3",
+    "queue": "#5c6570",
+    "popularity": "#c9a227",
+    "walk": "#9c6fb0",
+    "given": "#c0504d",
     "order": "#63b0e3",
     "annotated": "#2f7fb8",
     "deduped": "#14806a",
@@ -91,6 +95,6 @@ def _axes(path: Path, height: float) -> tuple[Figure, Axes]:
 
 def _saved(figure: Figure, axes: Axes, path: Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)  # the best place takes seconds
     figure.savefig(path, metadata={"Date": None})
     return path

@@ -16,13 +16,13 @@ from prefixpilot.workloads import Workload
 _WORDS: Final = tuple(
     word
     for line in (
-        "the river bends north where old mills stand and farmers bring grain each autumn before cold winds close roads",
-        "between villages whose people trade wool salt iron honey timber glass paper cloth bread wine cheese fish",
-        "leather tools rope candles books maps coins letters news songs about kings floods fires feasts harvest winter",
+        "the old mill and its barn by the sea hold oak salt iron wool ham bread fish corn wine and rope while men cut",
+        "hay for sale two boys row out to set nets at dawn her dog ran past our gate red kite gold ring book map coin",
+        "song king fire rain snow wind ice sun moon star hill lake road ship sail cart farm bell key lamp tree leaf",
     )
     for word in line.split()
 )
-"""About one token each, in most vocabularies."""
+"""In most vocabularies one token each, and some four bytes with the space, as ordinary text has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def filler(block_id: BlockId, tokens: int) -> str:
     """A text of about so many tokens that begins differently for each id.
 
     >>> filler(7, 6)
-    'Record 7: salt iron bread'
+    'Record 7: two king ring'
     """
     head = f"Record {block_id!r}:" if isinstance(block_id, bytes) else f"Record {block_id}:"
     words = islice(_drawn(str(block_id)), max(0, tokens - estimate_tokens(head)))

@@ -128,9 +128,15 @@ def _divided(above: Any, below: Any) -> Any:
     return np.asarray(above, dtype=np.float64) / np.maximum(np.asarray(below, dtype=np.float64), 1e-9)
 
 
-def markdown(found: Mapping[Setting, Sequence[ArmFigures]]) -> str:
-    """A table a setting."""
-    return "\n\n".join(f"**{setting}**\n\n{_table(arms)}" for setting, arms in found.items()) + "\n"
+Expected = Mapping[Setting, Mapping[ArmName, float]]
+"""Hit rates by setting and arm."""
+
+
+def markdown(found: Mapping[Setting, Sequence[ArmFigures]], predicted: Expected | None = None) -> str:
+    """A table a setting. ``predicted``: what `replay` expects."""
+    expected: Expected = predicted or {}
+    tables = (f"**{setting}**\n\n{_table(arms, expected.get(setting, {}))}" for setting, arms in found.items())
+    return "\n\n".join(tables) + "\n"
 
 
 _HEADS: Final = (
@@ -138,6 +144,7 @@ _HEADS: Final = (
     "prompt tokens",
     "cached",
     "hit rate",
+    "replay says",
     "computed, arrival / arm",
     "TTFT median",
     "TTFT p95",
@@ -147,12 +154,13 @@ _HEADS: Final = (
 )
 
 
-def _table(arms: Sequence[ArmFigures]) -> str:
+def _table(arms: Sequence[ArmFigures], expected: Mapping[ArmName, float]) -> str:
     rows = [_HEADS, ("---", *["---:"] * (len(_HEADS) - 1))]
     for arm in arms:
         counts = arm.arm, f"{arm.prompt_tokens:,}", f"{arm.cached_tokens:,}", f"{arm.hit_rate:.3f}"
+        says = f"{expected[arm.arm]:.3f}" if arm.arm in expected else ""
         times = _or(arm.prefilled), f"{arm.ttft_median_s:.3f} s", f"{arm.ttft_p95_s:.3f} s"
-        rows.append((*counts, *times, _or(arm.ttft), _or(arm.prefill_time), f"{arm.requests_per_s:.2f}"))
+        rows.append((*counts, says, *times, _or(arm.ttft), _or(arm.prefill_time), f"{arm.requests_per_s:.2f}"))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -17,7 +17,7 @@ from prefixpilot.apis.base import Message, Pointer, Prompt
 from prefixpilot.core import Plan
 from prefixpilot.prompts import render_block
 from prefixpilot.proxy.cache.prompts import EnginePrompt
-from prefixpilot.volatile.divergence import Cause, common_prefix, first_divergence
+from prefixpilot.volatile.divergence import Cause, Place, common_prefix, first_place
 
 MAX_CHARS: Final = 65_536
 """Of a front that are kept; what lies behind is not compared."""
@@ -148,17 +148,17 @@ class Fronts:
     def nearest(self, route: Hashable, front: Front) -> tuple[Parting, Front] | None:
         """Where a front parts from the nearest of those of its route, and that one; ``None``: one of them is the same,
         or there is none. Changes nothing. O(characters)."""
-        nearest: tuple[Parting, Front] | None = None
+        nearest: tuple[Place, Front] | None = None
         for old in self._routes.get(route, ()):
-            found = first_divergence(old.prompt, front.prompt)
-            if found is None:
+            place = first_place(old.prompt, front.prompt)
+            if place is None:
                 return None
-            if nearest is None or found.shared > nearest[0].chars:
-                parting = Parting(found.cause, False, found.pointer, found.offset, found.shared)
-                nearest = parting, old
+            if nearest is None or place.found.shared > nearest[0].found.shared:
+                nearest = place, old
         if nearest is None:
             return None
-        parting, old = nearest
+        found, old = nearest[0].named(), nearest[1]
+        parting = Parting(found.cause, False, found.pointer, found.offset, found.shared)
         volatile = parting.kind in VOLATILE or (parting.kind == "text" and _same_but_for_a_part(old, front, parting))
         return parting._replace(volatile=volatile, tokens=_common_tokens(old.tokens, front.tokens)), old
 
@@ -166,7 +166,7 @@ class Fronts:
         """The engine has had it. O(fronts of the route)."""
         kept = self._routes.setdefault(route, deque(maxlen=KEPT))
         self._routes.move_to_end(route)
-        same = next((old for old in kept if first_divergence(old.prompt, front.prompt) is None), None)
+        same = next((old for old in kept if first_place(old.prompt, front.prompt) is None), None)
         if same is not None:
             kept.remove(same)
         kept.append(front)
