@@ -10,6 +10,9 @@ chats that grow, a quarter are single questions with documents. A session has a 
 its six documents are of that, the popular ones more often, and one is of any. Each session waits for an answer before
 it asks on. Beside the policies stands one engine with as many times the cache and the speed. Hit rate is
 cached over prompt tokens as the engines count; imbalance is the largest over the mean of the tokens that they computed.
+
+``one killed`` is context_aware with one of the engines ended when half of the requests have come: what failed, and the
+hit rate of the last quarter of the requests, beside that of the same quarter with all of them (``last_quarter``).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import random
 import statistics
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
@@ -144,7 +148,9 @@ class Counted(RadixPrefixCache):
         return access
 
 
-def arm(load: Load, count: int, routing: Routing, cache_tokens: int, rate: float) -> dict[str, Any]:
+def arm(
+    load: Load, count: int, routing: Routing, cache_tokens: int, rate: float, *, kill: bool = False
+) -> dict[str, Any]:
     """One policy over ``count`` engines, from cold caches."""
     with ExitStack() as stack:
         caches = [Counted(cache_tokens) for _ in range(count)]
@@ -158,20 +164,29 @@ def arm(load: Load, count: int, routing: Routing, cache_tokens: int, rate: float
             routing=routing,
             port=0,
             cache_tokens=cache_tokens,
-            fleet=FleetSettings(check_interval=60, eject_after=1000),  # a busy machine is no reason to take one out
+            # a busy machine is no reason to take one out
+            fleet=FleetSettings(check_interval=60, eject_after=3 if kill else 1000),
         )
         proxy = stack.enter_context(serve_in_thread(settings))
         sessions = [Session(proxy.url, number, load) for number in range(load.sessions)]
         begin = time.monotonic()
         for session in sessions:
             session.start()
+        asked = load.sessions * load.turns
+        if kill:
+            wait_for(caches, sessions, asked // 2)
+            engines[1].stop()
+        wait_for(caches, sessions, asked * 3 // 4)
+        before = added(caches)
         for session in sessions:
             session.join()
         seconds = time.monotonic() - begin
+        last = [now - then for now, then in zip(added(caches), before, strict=True)]
     computed = [cache.total - cache.cached for cache in caches]
     ttfts = sorted(ttft for session in sessions for ttft in session.ttfts)
     return {
         "hit_rate": round(sum(c.cached for c in caches) / sum(c.total for c in caches), 4),
+        "last_quarter": round(last[1] / last[0], 4) if last[0] else None,
         "imbalance": round(max(computed) / statistics.mean(computed), 3),
         "computed_tokens": sum(computed),
         "requests": [cache.requests for cache in caches],
@@ -180,6 +195,17 @@ def arm(load: Load, count: int, routing: Routing, cache_tokens: int, rate: float
         "ttft_p95_s": round(ttfts[len(ttfts) * 95 // 100], 3),
         "seconds": round(seconds, 1),
     }
+
+
+def wait_for(caches: Sequence[Counted], sessions: Sequence[Session], requests: int) -> None:
+    """Until so many requests have come to the engines, or the sessions are over."""
+    while sum(cache.requests for cache in caches) < requests and any(session.is_alive() for session in sessions):
+        time.sleep(0.01)
+
+
+def added(caches: Sequence[Counted]) -> tuple[int, int]:
+    """Prompt tokens and cached ones, so far."""
+    return sum(cache.total for cache in caches), sum(cache.cached for cache in caches)
 
 
 def main() -> None:
@@ -199,6 +225,8 @@ def main() -> None:
     for routing in args.policies:
         rows[routing] = arm(load, args.engines, routing, args.cache_tokens, args.rate)
         print(routing, rows[routing], flush=True)
+    rows["one killed"] = arm(load, args.engines, "context_aware", args.cache_tokens, args.rate, kill=True)
+    print("one killed", rows["one killed"], flush=True)
     rates = {name: row["hit_rate"] for name, row in rows.items()}
     if {"context_aware", "round_robin"} <= set(rates):
         best, one, turns = (rates[name] for name in ("context_aware", "one engine", "round_robin"))
