@@ -181,7 +181,6 @@ def test_a_store_that_is_not_there_is_told_at_the_start(engine: SimulatedEngine,
         ({"redis_url": "redis://"}, "write redis://"),
         ({"redis_url": "redis://h:none/0"}, "is no URL"),
         ({"redis_url": "redis://:secret@h:1/0"}, "holds a password"),
-        ({"redis_url": "redis://h:1/0", "state_dir": "d"}, "both given"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], why: str) -> None:

@@ -59,11 +59,11 @@ class Conversations:
             "on_unsaved": metrics.unsaved.inc,
             "on_lost": metrics.lost.inc,
         }
-        if store.directory is not None:
+        if store.redis_url is not None:
+            self._writer = self._shared = _shared(store, settings.max_turns, told)
+        elif store.directory is not None:
             kept = store.max_state_bytes, settings.max_turns, store.conversation_ttl
             self._writer = StoreWriter.open(store.directory, *kept, **told)
-        elif store.redis_url is not None:
-            self._writer = self._shared = _shared(store, settings.max_turns, told)
         if ledger is None:
             ledger = Ledger(
                 settings.max_conversations,

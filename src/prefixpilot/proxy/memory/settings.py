@@ -22,7 +22,7 @@ class StoreSettings:
     Attributes:
         state_dir: directory in which they survive the process; ``None`` keeps them in memory only.
         redis_url: a Redis or Valkey in which they survive it, and which several proxies share: redis://HOST:PORT/DB, or
-            rediss:// with TLS; in the place of `state_dir` (extra ``redis``).
+            rediss:// with TLS; it goes before `state_dir` (extra ``redis``).
         redis_password: what it asks for; a user name stands in the URL, redis://USER@HOST:PORT.
         max_state_bytes: of the file there, or of what is kept in Redis; past it the conversations used longest ago go.
         conversation_ttl: seconds after its last request in which a conversation is kept, in memory and there.
@@ -46,8 +46,6 @@ class StoreSettings:
             raise ConfigError("state_dir", "is empty", "give a directory, or None")
         if self.redis_url is not None:
             _check_redis(self.redis_url)
-            if self.state_dir is not None:
-                raise ConfigError("redis_url", "and state_dir are both given", "keep conversations in one of them")
         if self.max_state_bytes < MIN_STATE_BYTES:
             raise ConfigError("max_state_bytes", f"is {self.max_state_bytes}", f"use {MIN_STATE_BYTES} or more")
         for name in ("conversation_ttl", "disk_timeout"):
