@@ -23,6 +23,7 @@ from prefixpilot.formats.catalogue import RECOGNISERS
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.configuration import Sources, as_toml, load, schema
+from prefixpilot.proxy.fleet.figures import FleetFigures
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.own_paths import OPEN
 from prefixpilot.proxy.wire import headers as h
@@ -58,7 +59,7 @@ def test_every_setting_has_a_meaning_and_stands_in_the_sample_file() -> None:
     for setting in schema(ServeSettings):
         assert setting.doc, setting.key
     documented = {line.removeprefix("# ").partition(" = ")[0] for line in sample.splitlines() if " = " in line}
-    secrets = {"token", "cache_salt_secret"}
+    secrets = {"token", "cache_salt_secret", "redis_password"}
     assert documented == {setting.path[-1] for setting in schema(ServeSettings)} - secrets
 
 
@@ -72,11 +73,12 @@ def test_the_sample_file_is_the_defaults(tmp_path: Path) -> None:
 def test_its_comments_are_settings_too(tmp_path: Path) -> None:
     sample = re.sub(r"^# (?=\w+ = )", "", reference.sample(), flags=re.MULTILINE)
     embedded = sample.index("[embedded]")
-    for key in ("token", "salt"):
+    sample = sample[:embedded]
+    for key in ("admin-token", "salt", "redis-password"):
         (tmp_path / key).write_text("0123456789abcdef")
-    sample = sample[:embedded].replace("/etc/prefixpilot/admin-token", str(tmp_path / "token"))
+        sample = sample.replace(f"/etc/prefixpilot/{key}", str(tmp_path / key))
     path = tmp_path / "all.toml"
-    path.write_text(sample.replace("/etc/prefixpilot/salt", str(tmp_path / "salt")), encoding="utf-8")
+    path.write_text(sample, encoding="utf-8")
     first = load(ServeSettings, Sources(file=path))
     assert first.settings.tenants.header == "X-Tenant" and first.settings.admin.token is not None
     path.write_text(as_toml(first), encoding="utf-8")
@@ -229,6 +231,7 @@ def test_the_formats_are_all_named() -> None:
 def test_the_metrics_are_all_there_and_no_other() -> None:
     metrics = Metrics()
     CacheFigures(metrics.registry)
+    FleetFigures(metrics.registry, 2)
     text = metrics.text().decode()
     exposed = {name for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE) if not name.endswith("_created")}
     table = set(re.findall(r"^\| `(prefixpilot_\w+)`", PAGES["operations.md"], re.MULTILINE))
@@ -236,7 +239,7 @@ def test_the_metrics_are_all_there_and_no_other() -> None:
 
 
 def test_the_headers_are_all_there_and_no_other() -> None:
-    ours = {h.CONVERSATION, h.DEDUPE, h.MAX_DISPLACEMENT, h.MODE, h.RECOGNISE, h.PLAN}
+    ours = {h.CONVERSATION, h.DEDUPE, h.MAX_DISPLACEMENT, h.MODE, h.RECOGNISE, h.PLAN, h.ENGINE}
     told = {
         f"x-prefixpilot-{name.lower()}".encode()
         for page in PAGES.values()
