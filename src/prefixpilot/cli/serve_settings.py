@@ -14,6 +14,8 @@ from prefixpilot.proxy.configuration import Loaded, Setting, Sources, load, sche
 from prefixpilot.proxy.settings import ProxySettings
 
 EMBEDDED: Final = "embedded"
+ENGINE: Final = "--engine"
+ENGINES: Final = "--engines"
 CONFIG_VARIABLE: Final = "PREFIXPILOT_CONFIG"
 
 
@@ -40,7 +42,8 @@ class ServeSettings(ProxySettings):
     """The proxy, and what is started with it.
 
     Attributes:
-        engine: base URL of a running engine, with or without /v1, or `embedded` for the built-in one.
+        engine: base URL of a running engine, with or without /v1, or `embedded` for the built-in one; repeated, of
+            several engines.
         index: start with this index, JSON or .json.gz made by `plan --save-index`.
         embedded: table of settings.
     """
@@ -63,6 +66,11 @@ class ServeSettings(ProxySettings):
     def _check_engine(self) -> None:
         if self.engine != EMBEDDED:
             ProxySettings._check_engine(self)
+
+    def _check_engines(self) -> None:
+        if EMBEDDED in self.engines:
+            raise ConfigError("engines", "has the embedded engine beside others", "let --engine embedded stand alone")
+        ProxySettings._check_engines(self)
 
     def proxy(self, engine: str) -> ProxySettings:
         """The proxy's own settings, before the engine at that URL."""
@@ -87,7 +95,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 def _add(group: argparse._ArgumentGroup, setting: Setting) -> None:
     text = setting.doc if setting.default in (None, MISSING, (), {}) else f"{setting.doc} (default {setting.default})"
     options: dict[str, Any] = {"dest": _dest(setting), "default": None, "help": text.replace("%", "%%")}
-    if setting.hint is bool:
+    if setting.flag == ENGINE:
+        group.add_argument(ENGINE, metavar="URL", action="append", **options)
+    elif setting.hint is bool:
         group.add_argument(str(setting.flag), action=argparse.BooleanOptionalAction, **options)
     else:
         group.add_argument(str(setting.flag), metavar=_metavar(setting), **options)
@@ -108,6 +118,8 @@ def read_settings(args: argparse.Namespace, environ: Mapping[str, str] = os.envi
     path = args.config or environ.get(CONFIG_VARIABLE)
     given = {s.flag: getattr(args, _dest(s)) for s in schema(ServeSettings) if s.flag is not None}
     flags = {flag: _text(value) for flag, value in given.items() if value is not None}
+    if (engines := given[ENGINE]) is not None:
+        flags = {ENGINES: ",".join(engines) if len(engines) > 1 else "", **flags, ENGINE: engines[0]}
     return load(ServeSettings, Sources(flags, environ, Path(path) if path else None))
 
 

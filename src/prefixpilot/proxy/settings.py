@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.proxy.configuration.values import Secret
 from prefixpilot.proxy.control.controller import ControlSettings
+from prefixpilot.proxy.fleet.settings import FleetSettings
 from prefixpilot.proxy.hosted_settings import ProviderSettings
 from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.proxy.ordinary.settings import OrdinarySettings
@@ -25,6 +26,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 LogFormat = Literal["text", "json"]
 Slots = Literal["auto", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+Routing = Literal["context_aware", "round_robin", "least_loaded", "consistent_hash", "prefix_hash"]
 
 MIB: Final = 1 << 20
 MAX_WINDOW_MS: Final = 1000.0
@@ -132,7 +134,7 @@ class ProxySettings:
     """Where the engine is, where to listen, and every bound.
 
     Attributes:
-        engine: base URL of the engine, with or without ``/v1``.
+        engine: base URL of the engine, with or without ``/v1``; of several, the first.
         host: address to listen on.
         port: port to listen on; 0 takes a free one.
         mode: of requests that do not say (``X-PrefixPilot-Mode``); shadow plans and reports, and sends what off sends.
@@ -166,6 +168,11 @@ class ProxySettings:
         gate: leave requests as they are (given order, no annotation) while ordering does not pay for its annotations.
         slots: auto names a slot (``id_slot``) for each request if the engine is llama.cpp; off leaves the choice to it.
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
+        engines: base URLs of all engines, where there are several of one model; the first is `engine`. On the command
+            line `--engine` may be repeated.
+        routing: of several engines, which gets a request: context_aware (the one whose cache holds most of the prompt,
+            unless its queue is longer), round_robin, least_loaded, consistent_hash (by conversation) or prefix_hash.
+        fleet: several engines: how they are looked after.
         control: whether treatment pays, route by route.
         store: what is kept of conversations, where and for how long.
         admin, tenants, log, tracing: tables of settings.
@@ -178,7 +185,7 @@ class ProxySettings:
         ConfigError: a setting cannot be used.
     """
 
-    engine: str
+    engine: str = field(metadata={"first_of": "engines"})
     host: str = "127.0.0.1"
     port: int = 8765
     mode: Mode = "on"
@@ -208,6 +215,9 @@ class ProxySettings:
     gate: bool = False
     slots: Slots = "auto"
     max_displacement: int | None = None
+    engines: tuple[str, ...] = ()
+    routing: Routing = "context_aware"
+    fleet: FleetSettings = field(default_factory=FleetSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
@@ -221,6 +231,9 @@ class ProxySettings:
 
     def __post_init__(self) -> None:
         self._check_engine()
+        self._check_engines()
+        if self.routing not in get_args(Routing):
+            raise ConfigError("routing", f"is {self.routing!r}", f"use one of: {', '.join(get_args(Routing))}")
         if self.mode not in MODES:
             raise ConfigError("mode", f"is {self.mode!r}", f"use one of: {', '.join(MODES)}")
         if self.slots not in get_args(Slots):
@@ -241,11 +254,36 @@ class ProxySettings:
         """Raises ConfigError for what is no engine's URL."""
         check_engine_url(self.engine)
 
+    def _check_engines(self) -> None:
+        """Raises ConfigError: they are not all different, not all URLs, or do not begin with ``engine``."""
+        if not self.engines:
+            return
+        for engine in self.engines:
+            check_engine_url(engine, "engines")
+        roots = [engine_root(engine) for engine in self.engines]
+        twice = next((root for root in roots if roots.count(root) > 1), None)
+        if twice is not None:
+            raise ConfigError("engines", f"names {twice} twice", "name each engine once")
+        if self.engines[0] != self.engine:
+            reason = f"begins with {self.engines[0]}, and the engine is {self.engine}"
+            raise ConfigError("engines", reason, "give all engines in one place")
+
+    @property
+    def all_engines(self) -> tuple[str, ...]:
+        """Their base URLs, one or more."""
+        return self.engines or (self.engine,)
+
+    def of_engine(self, engine: str) -> ProxySettings:
+        """The settings of a proxy of that engine alone."""
+        own = {each.name: getattr(self, each.name) for each in fields(ProxySettings)}
+        return ProxySettings(**{**own, "engine": engine, "engines": ()})
+
     @property
     def pilot(self) -> PilotConfig:
-        """Settings of the index."""
+        """Settings of the index: it may hold what all engines hold together."""
+        held = None if self.cache_tokens is None else self.cache_tokens * len(self.all_engines)
         return PilotConfig(
-            cache_tokens=self.cache_tokens,
+            cache_tokens=held,
             max_contexts=self.max_contexts,
             max_blocks=self.max_blocks,
             annotate=self.annotate,
@@ -256,7 +294,7 @@ class ProxySettings:
     @property
     def engine_root(self) -> str:
         """The engine's URL without a trailing slash and without ``/v1``: what a raw path is put behind."""
-        return self.engine.rstrip("/").removesuffix("/v1").rstrip("/")
+        return engine_root(self.engine)
 
 
 _POSITIVE = (
@@ -287,19 +325,22 @@ def _check_secret(name: str, secret: Secret | None) -> None:
         raise ConfigError(name, "is too short to be safe", f"use {MIN_SECRET_CHARS} characters or more at random")
 
 
-def check_engine_url(engine: str) -> None:
-    """Raises ConfigError for what is no base URL of an engine."""
+def engine_root(engine: str) -> str:
+    """An engine's URL without a trailing slash and without ``/v1``."""
+    return engine.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def check_engine_url(engine: str, name: str = "engine") -> None:
+    """Raises ConfigError, of that setting, for what is no base URL of an engine."""
     remedy = "give the engine's base URL, such as http://127.0.0.1:8000 or http://127.0.0.1:8000/v1"
     try:
         url = urlsplit(engine)
         host, _ = url.hostname, url.port
     except ValueError as error:
-        raise ConfigError("engine", f"is {engine!r} ({error})", remedy) from None
+        raise ConfigError(name, f"is {engine!r} ({error})", remedy) from None
     if url.scheme not in ("http", "https") or not host:
-        raise ConfigError("engine", f"is {engine!r}", remedy)
+        raise ConfigError(name, f"is {engine!r}", remedy)
     if url.query or url.fragment:
-        raise ConfigError("engine", f"is {engine!r} and has a query or a fragment", remedy)
+        raise ConfigError(name, f"is {engine!r} and has a query or a fragment", remedy)
     if url.username is not None or url.password is not None:
-        raise ConfigError(
-            "engine", "holds a user name or a password", "let the client send its own Authorization header"
-        )
+        raise ConfigError(name, "holds a user name or a password", "let the client send its own Authorization header")

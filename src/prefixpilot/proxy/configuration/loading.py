@@ -77,6 +77,8 @@ def load(cls: type[T], sources: Sources) -> Loaded[T]:
         _of_flags(sources.flags, settings),
     ):
         merged.update(_once(given))
+    for setting in settings:
+        _take_first(setting, merged)
     origins = {".".join(path): entry.origin for path, entry in merged.items()}
     for setting in settings:
         if setting.default is MISSING and setting.path not in merged:
@@ -87,6 +89,15 @@ def load(cls: type[T], sources: Sources) -> Loaded[T]:
     return Loaded(
         _build(cls, (), {path: entry.value for path, entry in merged.items()}, origins), origins, (*warnings,)
     )
+
+
+def _take_first(setting: Setting, merged: dict[tuple[str, ...], _Given]) -> None:
+    """What is not given is the first of the list that says more."""
+    if setting.first_of is None or setting.path in merged:
+        return
+    several = merged.get((*setting.path[:-1], setting.first_of))
+    if several is not None and several.value:
+        merged[setting.path] = _Given(setting, several.value[0], several.origin)
 
 
 def _once(given: Iterator[_Given]) -> dict[tuple[str, ...], _Given]:

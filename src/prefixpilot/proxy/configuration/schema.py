@@ -27,6 +27,7 @@ class Setting:
         doc: what it is for, one paragraph.
         flag: on the command line; ``None``: not there, because others see a command line.
         names_file: this one is a path, and what it is for stands in that file: a :class:`Secret`.
+        first_of: name of a list beside it whose first element it is, where it is not given itself; else ``None``.
     """
 
     path: tuple[str, ...]
@@ -35,6 +36,7 @@ class Setting:
     doc: str
     flag: str | None
     names_file: bool = False
+    first_of: str | None = None
 
     @property
     def key(self) -> str:
@@ -78,7 +80,7 @@ def _settings(cls: type[Any], table: tuple[str, ...]) -> Iterator[Setting]:
         default = field.default if field.default_factory is MISSING else field.default_factory()
         flag = field.metadata.get("flag", "--" + "-".join(path).replace("_", "-"))
         if Secret not in (hint, *get_args(hint)):
-            yield Setting(path, hint, default, doc, flag)
+            yield Setting(path, hint, default, doc, flag, first_of=field.metadata.get("first_of"))
         else:
             yield Setting(path, hint, default, doc, None)
             path = (*table, field.name + FILE_SUFFIX)

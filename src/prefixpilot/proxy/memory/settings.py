@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.configuration.values import Secret
 
 MIN_STATE_BYTES: Final = 1 << 20
 DAY_S: Final = 86_400.0
+REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,10 @@ class StoreSettings:
 
     Attributes:
         state_dir: directory in which they survive the process; ``None`` keeps them in memory only.
-        max_state_bytes: of the file there; past it the conversations used longest ago go.
+        redis_url: a Redis or Valkey in which they survive it, and which several proxies share: redis://HOST:PORT/DB, or
+            rediss:// with TLS; in the place of `state_dir` (extra ``redis``).
+        redis_password: what it asks for; a user name stands in the URL, redis://USER@HOST:PORT.
+        max_state_bytes: of the file there, or of what is kept in Redis; past it the conversations used longest ago go.
         conversation_ttl: seconds after its last request in which a conversation is kept, in memory and there.
         disk_timeout: seconds that a request waits for the disk; then it goes on without.
         context_window: tokens of the engine's window; ``None`` takes what the engine says of itself, if it does.
@@ -28,6 +34,8 @@ class StoreSettings:
     """
 
     state_dir: str | None = field(default=None, metadata={"flag": "--state-dir"})
+    redis_url: str | None = field(default=None, metadata={"flag": "--store"})
+    redis_password: Secret | None = None
     max_state_bytes: int = 1 << 30
     conversation_ttl: float = 30 * DAY_S
     disk_timeout: float = 2.0
@@ -36,6 +44,10 @@ class StoreSettings:
     def __post_init__(self) -> None:
         if self.state_dir is not None and not self.state_dir:
             raise ConfigError("state_dir", "is empty", "give a directory, or None")
+        if self.redis_url is not None:
+            _check_redis(self.redis_url)
+            if self.state_dir is not None:
+                raise ConfigError("redis_url", "and state_dir are both given", "keep conversations in one of them")
         if self.max_state_bytes < MIN_STATE_BYTES:
             raise ConfigError("max_state_bytes", f"is {self.max_state_bytes}", f"use {MIN_STATE_BYTES} or more")
         for name in ("conversation_ttl", "disk_timeout"):
@@ -48,3 +60,16 @@ class StoreSettings:
     def directory(self) -> Path | None:
         """Where they are kept."""
         return None if self.state_dir is None else Path(self.state_dir)
+
+
+def _check_redis(url: str) -> None:
+    remedy = "write redis://127.0.0.1:6379/0"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError("redis_url", f"is no URL ({error})", remedy) from None
+    if parts.password is not None:
+        raise ConfigError("redis_url", "holds a password", "name a file with it in store.redis_password_file")
+    if parts.scheme not in REDIS_SCHEMES or not (parts.hostname or parts.path):
+        raise ConfigError("redis_url", f"is {url!r}", remedy)
