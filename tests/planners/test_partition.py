@@ -16,7 +16,7 @@ from prefixpilot.workloads.synthetic import topical
 
 
 def batch_of(many: list[list[BlockId]]) -> list[BatchContext]:
-    return [BatchContext(RequestId(str(i)), tuple(c), tuple(7 + int(b) for b in c)) for i, c in enumerate(many)]
+    return [BatchContext(RequestId(str(i)), tuple(c), (10,) * len(c)) for i, c in enumerate(many)]
 
 
 @given(st.lists(contexts, max_size=16), st.integers(1, 5), st.sampled_from([1, 2, 1024]))
@@ -33,9 +33,11 @@ def test_each_context_is_in_one_part_and_equal_ones_in_the_same(
 
 
 def test_contexts_that_share_nothing_are_dealt_out_evenly() -> None:
-    found = partition(batch_of([[i] for i in range(100)]), 4)
+    batch = batch_of([[i] for i in range(100)])
+    found = partition(batch, 4)
+    tokens = [sum(sum(batch[i].tokens) for i in part) for part in found]
     assert len(found) == 4
-    assert max(map(len, found)) < 2 * min(map(len, found))
+    assert max(tokens) < 1.5 * min(tokens)
 
 
 def test_what_shares_a_block_stays_together() -> None:
@@ -46,7 +48,7 @@ def test_what_shares_a_block_stays_together() -> None:
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_parts_planned_apart_save_what_the_whole_saves(parts: int) -> None:
-    trace = topical(6_000)
+    trace = topical(4_000)
     batch = [
         BatchContext(RequestId(str(i)), blocks, tuple(trace.tokens[b] for b in blocks))
         for i, blocks in enumerate(trace.contexts)
@@ -57,7 +59,7 @@ def test_parts_planned_apart_save_what_the_whole_saves(parts: int) -> None:
     apart = sum(saved_tokens(plan_shared_tokens([batch[i] for i in part], lambda block: block)) for part in found)
     assert apart > 0.99 * whole
     tokens = [sum(sum(batch[i].tokens) for i in part) for part in found]
-    assert max(tokens) < 1.3 * sum(tokens) / parts
+    assert max(tokens) < 1.2 * sum(tokens) / parts
 
 
 @pytest.mark.parametrize(("parts", "group"), [(0, 1), (1, 0), (True, 1)])

@@ -40,7 +40,7 @@ def partition(contexts: Sequence[BatchContext], parts: int, group: int = PART) -
         equal.setdefault(frozenset(context.blocks), []).append(position)
     members = list(equal.values())
     arrays, tokens = _numbered([contexts[positions[0]] for positions in members])
-    groups = split(arrays, tokens, min(group, -(-len(members) // (2 * parts))) if members else group)
+    groups = split(arrays, tokens, min(group, -(-len(members) // (4 * parts))) if members else group)
     found = [[position for i in group for position in members[i]] for group in groups if len(group)]
     weights = [sum(sum(contexts[position].tokens) for position in positions) for positions in found]
     return [sorted(chain.from_iterable(run)) for run in _runs(found, weights, parts)]

@@ -1,0 +1,130 @@
+"""Settings of the proxy under Ray Serve, read from the arguments of an application. Frozen; without Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.configuration import Sources, load, schema
+from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.ray.policies import policy_of
+
+T = TypeVar("T")
+
+CONFIG: Final = "config"
+"""The argument that names a TOML file of settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleSettings:
+    """How the proxy is spread over Ray Serve.
+
+    Attributes:
+        replicas: of the proxy.
+        doors: replicas of what takes requests and routes them to proxy replicas. What a context-aware door learns is
+            its own, so several want `policy` consistent-hash, or a shared store (`store.redis_url`).
+        policy: which proxy replica gets a request: context-aware, round-robin, least-loaded, consistent-hash or
+            prefix-hash.
+        max_ongoing: requests under way in one proxy replica; more wait in the door.
+        max_queued: requests that wait in one door; more get a 503. -1: no bound.
+        cpus: that Ray sets aside for each proxy replica.
+        door_cpus: likewise for each door.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+    """
+
+    replicas: int = 2
+    doors: int = 1
+    policy: str = "context-aware"
+    max_ongoing: int = 256
+    max_queued: int = 2000
+    cpus: float = 1.0
+    door_cpus: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("replicas", "doors", "max_ongoing"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, f"is {getattr(self, name)}", "use an int of 1 or more")
+        for name in ("cpus", "door_cpus"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number of 0 or more")
+        if self.max_queued < -1 or self.max_queued == 0:
+            raise ConfigError("max_queued", f"is {self.max_queued}", "use an int of 1 or more, or -1")
+        policy_of(self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class RaySettings(ProxySettings):
+    """The proxy, and how it is spread.
+
+    Attributes:
+        scale: table of settings.
+    """
+
+    scale: ScaleSettings = field(default_factory=ScaleSettings)
+
+    def proxy(self, rank: int) -> ProxySettings:
+        """What the replica of that rank is started with: a directory of its own, where conversations are on disk."""
+        own = {each.name: getattr(self, each.name) for each in fields(ProxySettings)}
+        if self.store.state_dir is not None:
+            directory = str(Path(self.store.state_dir) / f"replica-{rank}")
+            own["store"] = replace(self.store, state_dir=directory)
+        return ProxySettings(**own)
+
+
+def read_arguments(args: Mapping[str, Any]) -> RaySettings:
+    """Settings of the proxy from the arguments of its application, the environment, and a file that either names.
+
+    Raises:
+        ConfigError: an unknown key, or a value that cannot be used.
+    """
+    return arguments(RaySettings, args, os.environ)
+
+
+def arguments(cls: type[T], args: Mapping[str, Any], environ: Mapping[str, str] = MappingProxyType({})) -> T:
+    """Settings from what ``serve run ... key=value`` or ``args:`` of a ``serve.yaml`` gives: keys as in the TOML file,
+    nested (``scale: {replicas: 2}``) or with dots (``scale.replicas=2``). ``config`` names such a file.
+
+    Raises:
+        ConfigError: an unknown key, or a value that cannot be used.
+    """
+    flag_of = {setting.key: setting.flag for setting in schema(cls)}
+    flags: dict[str, str] = {}
+    for key, value in _flat({name: value for name, value in args.items() if name != CONFIG}):
+        flag = flag_of.get(key)
+        if flag is None:
+            near = ", ".join(get_close_matches(key, [k for k, f in flag_of.items() if f is not None], 3))
+            known = "give it in the environment or in a file" if key in flag_of else f"near are: {near or 'none'}"
+            raise ConfigError(key, "is no argument of the application", known)
+        flags[flag] = _text(value)
+    file = args.get(CONFIG)
+    return load(cls, Sources(flags, environ, Path(file) if file else None)).settings
+
+
+def _flat(args: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in args.items():
+        if isinstance(value, Mapping) and f"{above}{name}" not in _TABLES_OF_NAMES:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value
+
+
+_TABLES_OF_NAMES: Final = ("tenants.keys",)
+
+
+def _text(value: Any) -> str:
+    """As the command line has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return str(value)
