@@ -39,6 +39,7 @@ class Account:
         code: of our own refusal, else ``None``.
         first_content: monotonic seconds of the engine's first content; ``None`` if it was not seen.
         usage: the engine's counts; ``None``: it reported none, or the answer was not read.
+        engine: number of the one that answered, of several; else ``None``.
         started, started_ns: monotonic seconds, and nanoseconds since 1970.
         ended: monotonic seconds, once it is over.
     """
@@ -55,6 +56,7 @@ class Account:
     code: str | None = None
     first_content: float | None = None
     usage: Usage | None = None
+    engine: int | None = None
     started: float = field(default_factory=monotonic)
     started_ns: int = field(default_factory=time_ns)
     ended: float | None = None
@@ -86,6 +88,7 @@ class Account:
             "ttft_ms": None if self.ttft is None else round(self.ttft * 1000, 1),
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
+            **({} if self.engine is None else {"engine": self.engine}),
         }
 
 

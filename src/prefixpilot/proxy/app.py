@@ -18,12 +18,12 @@ from prefixpilot.pilot import ContextPilot
 from prefixpilot.prompts.request import parse_request
 from prefixpilot.proxy.account import Accounts, Export, model_of
 from prefixpilot.proxy.admission import AdmissionWindow
-from prefixpilot.proxy.cache.following import followed
-from prefixpilot.proxy.cache.watch import Watch, with_expected
-from prefixpilot.proxy.call import Call, RefusedError, is_encoded, wants_plan
+from prefixpilot.proxy.call import Call, RefusedError, wants_plan
 from prefixpilot.proxy.conversations import Conversations
+from prefixpilot.proxy.delivery import Delivery
 from prefixpilot.proxy.engine_models import EngineModels
 from prefixpilot.proxy.explain import explained
+from prefixpilot.proxy.fleet.engines import Engines
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.front import Front, current_account
 from prefixpilot.proxy.guard import guarded
@@ -36,18 +36,15 @@ from prefixpilot.proxy.intake import (
     long_body,
     with_block_bound,
 )
-from prefixpilot.proxy.learning import Observation
-from prefixpilot.proxy.metrics import Metrics, Outcome
+from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.ordinary.recognition import Recognition
 from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
 from prefixpilot.proxy.own_paths import Held, OwnPaths
 from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.preface import Preface
-from prefixpilot.proxy.relay import pass_on, usage_filter
 from prefixpilot.proxy.report import UNKNOWN, RecentPlans
 from prefixpilot.proxy.salting import salted
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.turns import Draft
@@ -57,12 +54,7 @@ from prefixpilot.proxy.wire.client import Refusal
 from prefixpilot.proxy.wire.exchange import BodyTooLargeError, Exchange, Receive, Scope, Send
 from prefixpilot.proxy.wire.upstream import (
     EngineBrokeOffError,
-    EngineResponse,
     EngineUnreachableError,
-    Upstream,
-    is_complete,
-    response_headers,
-    response_reason,
 )
 
 try:
@@ -109,8 +101,8 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", parse_request), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
-        self._upstream = Upstream(settings)
-        self._cache = followed(settings, self._planner, self._upstream, self.metrics, self._attempt, clock)
+        self._engines = Engines(settings, self._planner, self.metrics, self._attempt, clock)
+        self._cache = self._engines.all[0].cache
         self._ordinary = OrdinaryTreat.of(
             settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )
@@ -133,8 +125,8 @@ class ProxyApp:
         )
         if settings.admission_window_ms:
             import_module("prefixpilot.planners.shared_tokens")  # now, not while requests are held
-        self._models = EngineModels(self._upstream, self._windows, settings.ready_timeout)
-        self._slots = Slots(settings, self._upstream, self._attempt, clock)
+        self._models = EngineModels(lambda: self._engines.any().upstream, self._windows, settings.ready_timeout)
+        self._delivery = Delivery(settings, self._engines, self.pipeline, self.metrics, self._conversations, self._work)
         self._tenants = Tenants(settings.tenants, TenantId(settings.tenant))
         self._salts = settings.tenants.cache_salt_secret is not None
         self._front = self._made_front(tracer_provider)
@@ -143,7 +135,7 @@ class ProxyApp:
     def _made_front(self, tracer_provider: Any) -> Front:
         settings = self.settings
         in_flight = InFlight(settings.max_in_flight, settings.tenants.max_in_flight)
-        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._slots, self._cache
+        kept = self._conversations, self._plans, in_flight, self._preface, self._ordinary, self._engines
         held = Held(self._planner, *kept)
         own = OwnPaths(settings, held, self.metrics, self.pipeline, self._tenants, self.missing)
         accounts = Accounts(self.metrics, _spans(settings, tracer_provider))
@@ -164,9 +156,7 @@ class ProxyApp:
 
         For the loop of the app.
         """
-        wrong = await self._upstream.probe()
-        await self._slots.look()
-        return wrong
+        return await self._engines.missing()
 
     async def first_model(self) -> str | None:
         """The first of the models that the engine lists; ``None`` if it lists none. For the loop of the app."""
@@ -175,28 +165,20 @@ class ProxyApp:
     @asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
         self.loop = asyncio.get_running_loop()
-        await self._upstream.start()
+        await self._engines.start()
         self._worker = ThreadPoolExecutor(1, "prefixpilot-large-requests")
-        if self._cache is not None:
-            self._cache.start()
         try:
             yield
         finally:
             self.loop = None
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._models.cancel()
-            self._slots.cancel()
-            if self._cache is not None:
-                await self._cache.close()
-            await self._upstream.close()
+            await self._engines.close()
             await asyncio.to_thread(self._conversations.close)
-
-    def _headers(self, call: Call, forward: Forward) -> h.RawHeaders:
-        return _request_headers(call, forward, named=self._cache is not None and self._cache.names_requests)
 
     def _known(self) -> str:
         """How the engine's cache is known now, as a plan says it."""
-        return UNKNOWN if self._cache is None else self._cache.state.lower()
+        return self._engines.state or UNKNOWN
 
     def _attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         return self.pipeline.attempt(step, action)
@@ -223,7 +205,7 @@ class ProxyApp:
             await self._pass_through(exchange, body)
 
     async def _pass_through(self, exchange: Exchange, body: bytes | AsyncIterable[bytes] | None) -> None:
-        await exchange.while_connected(self._relay(exchange, exchange.target, exchange.headers, body, None))
+        await exchange.while_connected(self._delivery.pass_on(exchange, exchange.headers, body))
 
     async def _to_model(self, exchange: Exchange, api: Api) -> None:
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
@@ -267,13 +249,7 @@ class ProxyApp:
             if forward.explain:
                 await self._explain(exchange, forward)
                 return
-            with (
-                self._slots.sending(call, forward, self._headers(call, forward), current_account()) as sending,
-                nullcontext()
-                if self._cache is None
-                else self._cache.following(call, forward, current_account()) as watch,
-            ):
-                await self._relay(exchange, target, sending.headers, sending.body, forward, watch)
+            await self._delivery.to_model(exchange, call, forward, target)
 
     async def _explain(self, exchange: Exchange, forward: Forward) -> None:
         current_account().outcome = "explained"
@@ -291,7 +267,7 @@ class ProxyApp:
         call = await self._call(exchange, data, api)
         await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         body = call.body if exchange.has_body else None
-        await exchange.while_connected(self._relay(exchange, exchange.target, call.headers, body, None))
+        await exchange.while_connected(self._delivery.pass_on(exchange, call.headers, body))
 
     async def _pass_long(self, exchange: Exchange, body: LongBody) -> None:
         try:
@@ -306,49 +282,6 @@ class ProxyApp:
         if self._worker is None or not is_large(call):
             return action()
         return await asyncio.wrap_future(self._worker.submit(action))
-
-    async def _relay(
-        self,
-        exchange: Exchange,
-        target: bytes,
-        headers: h.RawHeaders,
-        body: bytes | AsyncIterable[bytes] | None,
-        forward: Forward | None,
-        watch: Watch | None = None,
-    ) -> None:
-        again = forward is not None  # to ask a model twice does no harm
-        async with self._upstream.request(exchange.method, target, headers, body, repeatable=again) as response:
-            outcome: Outcome = "passthrough" if forward is None else forward.outcome
-            account = current_account()
-            account.outcome = outcome if response.status < 400 else "engine_error"
-            account.treated = forward is not None and forward.touched
-            self.metrics.count_request(account.outcome)
-            answer = response_headers(response)
-            told = None if forward is None else self.pipeline.told(forward, response.status)
-            if told is not None:
-                answer.append((h.PLAN, told if watch is None else self._expected(told, watch)))
-            await exchange.start(response.status, answer, response_reason(response), waits=is_complete(response))
-            observation = self._observe(forward, response)
-            try:
-                await pass_on(exchange, response, observation, self._conversations, usage_filter(forward, response))
-            finally:
-                if observation is not None:
-                    account.first_content, account.usage = observation.first_content, observation.usage
-
-    def _expected(self, header: bytes, watch: Watch) -> bytes:
-        """A plan header, and what the picture of the engine's cache predicts, if that is there by now."""
-        told = self.pipeline.attempt("report", lambda: with_expected(header, watch.prediction))
-        return header if isinstance(told, Failed) else told
-
-    def _observe(self, forward: Forward | None, response: EngineResponse) -> Observation | None:
-        if forward is None:
-            return None
-        content_type = response.headers.get("Content-Type", "")
-        encoding = response.headers.get("Content-Encoding", "")
-        observation = self.pipeline.attempt(
-            "observe", lambda: self.pipeline.observe(forward, response.status, content_type, encoding)
-        )
-        return None if isinstance(observation, Failed) else observation
 
 
 def _check_request(exchange: Exchange) -> None:
@@ -365,18 +298,6 @@ def _failed(failed: Failed) -> RefusedError:
     return RefusedError(500, f"the proxy failed on this request ({failed})", "server_error", None, "proxy_error")
 
 
-def _request_headers(call: Call, forward: Forward, *, named: bool) -> h.RawHeaders:
-    """The client's headers; those that describe a body we changed are made anew. ``named``: each request has an id."""
-    if not forward.touched and not named:
-        return call.headers
-    changed = (b"content-length", *((b"content-encoding",) if is_encoded(call) else ())) if forward.touched else ()
-    headers = h.without(call.headers, changed)
-    if not (h.get(headers, h.REQUEST_ID) or "").strip():
-        headers = h.without(headers, (h.REQUEST_ID,))
-        headers.append((h.REQUEST_ID, forward.request_id.encode("ascii")))
-    return headers
-
-
 def _spans(settings: ProxySettings, provider: Any) -> Export | None:
     """What makes spans, if they are asked for. Raises MissingExtraError."""
     if not settings.tracing.enabled:
@@ -386,5 +307,5 @@ def _spans(settings: ProxySettings, provider: Any) -> Export | None:
 
 
 def create_app(settings: ProxySettings, pilot: ContextPilot | None = None) -> ProxyApp:
-    """The proxy of one engine, as an ASGI app with a lifespan."""
+    """The proxy of one engine or of several, as an ASGI app with a lifespan."""
     return ProxyApp(settings, pilot)

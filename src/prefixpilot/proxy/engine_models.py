@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
@@ -22,10 +23,11 @@ class EngineModels:
     """``GET /v1/models`` at most once in ``EVERY_S`` seconds. For one event loop.
 
     Args:
+        upstream: the way to an engine that has them, as it is now.
         bound_s: seconds that the engine has to answer.
     """
 
-    def __init__(self, upstream: Upstream, windows: Windows, bound_s: float) -> None:
+    def __init__(self, upstream: Callable[[], Upstream], windows: Windows, bound_s: float) -> None:
         self._upstream = upstream
         self._windows = windows
         self._bound_s = bound_s
@@ -62,7 +64,7 @@ class EngineModels:
     async def _list(self) -> bytes:
         """The engine's answer; empty if it is none, or too long."""
         body = b""
-        async with self._upstream.request("GET", b"/v1/models", [], None) as response:
+        async with self._upstream().request("GET", b"/v1/models", [], None) as response:
             if response.status != 200:
                 return b""
             async for piece in chunks(response):

@@ -10,10 +10,10 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from prefixpilot.proxy.admin import check_admin
-from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.conversations import Conversations
+from prefixpilot.proxy.fleet.engines import Engines
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.metrics import Metrics, Sizes
 from prefixpilot.proxy.openapi import document
@@ -22,7 +22,6 @@ from prefixpilot.proxy.pipeline import Pipeline
 from prefixpilot.proxy.preface import Preface
 from prefixpilot.proxy.report import RecentPlans
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Failed, Planner
 from prefixpilot.proxy.tenants import Tenants
 from prefixpilot.proxy.wire.exchange import Exchange
@@ -33,9 +32,6 @@ METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf
 MAX_EVICT_BYTES: Final = 16 << 20
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
 """Paths that ask for no token: they show nothing of what clients send."""
-
-NOT_FOLLOWED: Final[Mapping[str, Any]] = {"state": "UNKNOWN", "followed": False}
-"""What ``/stats`` says of the engine's cache where ``cache`` is off."""
 
 OwnPath = Callable[[Exchange], Awaitable[None]]
 
@@ -50,8 +46,7 @@ class Held:
     in_flight: InFlight
     preface: Preface
     ordinary: OrdinaryTreat | None
-    slots: Slots
-    cache: CacheTracker | None = None
+    engines: Engines
 
     @property
     def sizes(self) -> Sizes:
@@ -64,9 +59,7 @@ class Held:
     def forget(self) -> dict[str, int]:
         """All but conversations; how much of each there was."""
         self.preface.clear()
-        self.slots.clear()
-        if self.cache is not None:
-            self.cache.forget()
+        self.engines.forget()
         forms = 0 if self.ordinary is None else self.ordinary.clear()
         return {"requests": self.planner.reset(), "plans": self.plans.clear(), "forms": forms}
 
@@ -130,6 +123,7 @@ class OwnPaths:
         state = {
             "ready": wrong is None,
             "engine": self._settings.engine,
+            **({"engines": self._held.engines.standing()} if self._held.engines.several else {}),
             "missing": [] if wrong is None else [wrong],
             "degraded": [] if self._held.conversations.healthy else ["conversations are kept in memory only"],
         }
@@ -140,22 +134,15 @@ class OwnPaths:
 
     async def _show_metrics(self, exchange: Exchange) -> None:
         self._held.conversations.show()
-        if self._held.cache is not None:
-            self._held.cache.show()
+        self._held.engines.show()
         self._metrics.set_sizes(self._held.sizes)
         await exchange.respond(200, self._metrics.text(), METRICS_TYPE)
 
     async def _show_stats(self, exchange: Exchange) -> None:
         uptime = round(monotonic() - self._started, 3)
         routes = [_route(state) for state in self._pipeline.routes()]
-        cache = NOT_FOLLOWED if self._held.cache is None else self._held.cache.stats()
-        shown = {**self._metrics.stats(), "engine_cache": cache, "routes": routes}
-        stats = {
-            "uptime_s": uptime,
-            "sizes": asdict(self._held.sizes),
-            **shown,
-            "slots": asdict(self._held.slots.stats),
-        }
+        shown = {**self._metrics.stats(), **self._held.engines.stats(), "routes": routes}
+        stats = {"uptime_s": uptime, "sizes": asdict(self._held.sizes), **shown}
         await exchange.respond(200, json.dumps(stats).encode())
 
     async def _plan(self, exchange: Exchange) -> None:
@@ -165,7 +152,7 @@ class OwnPaths:
             request_id = names[0]
             message = f"no plan of the request {request_id!r} is kept; the last {self._settings.max_plans} are"
             raise RefusedError(404, message, "invalid_request_error", "request_id", "not_found")
-        findings = () if self._held.cache is None else map(self._held.cache.finding, names)
+        findings = map(self._held.engines.finding, names)
         finding = next((found for found in findings if found is not None), None)
         if finding is not None:
             report = json.dumps({**json.loads(report), "engine": finding}).encode("ascii")
@@ -174,8 +161,7 @@ class OwnPaths:
     async def _evict(self, exchange: Exchange) -> None:
         ids = _request_ids(await exchange.read(MAX_EVICT_BYTES))
         known = self._pipeline.attempt("evict", lambda: self._held.planner.evict(ids))
-        if self._held.cache is not None:
-            self._held.cache.evicted(ids)
+        self._held.engines.evicted(ids)
         await _answer(exchange, known if isinstance(known, Failed) else {"evicted": known})
 
     async def _reset(self, exchange: Exchange) -> None:

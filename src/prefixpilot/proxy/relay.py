@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 
 from prefixpilot.proxy.conversations import Conversations
@@ -18,13 +19,15 @@ async def pass_on(
     observation: Observation | None,
     conversations: Conversations,
     usage: UsageFilter | None,
+    began: Callable[[], object] = lambda: None,
 ) -> None:
     """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
-    the turn is on disk, if it goes there."""
+    the turn is on disk, if it goes there. ``began`` is called with each piece."""
     held = b""
     hold = observation is not None and observation.holds_last and _is_json(response)
     async with aclosing(chunks(response)) as pieces:
         async for piece in pieces:
+            began()
             if observation is not None:
                 observation.feed(piece)
                 if observation.unsettled():

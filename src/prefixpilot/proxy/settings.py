@@ -267,16 +267,21 @@ class ProxySettings:
         if self.engines[0] != self.engine:
             reason = f"begins with {self.engines[0]}, and the engine is {self.engine}"
             raise ConfigError("engines", reason, "give all engines in one place")
+        try:
+            self.cache.of_engine(0, len(self.engines))
+        except ConfigError as error:
+            raise ConfigError(f"cache.{error.field}", error.reason, error.remedy) from None
 
     @property
     def all_engines(self) -> tuple[str, ...]:
         """Their base URLs, one or more."""
         return self.engines or (self.engine,)
 
-    def of_engine(self, engine: str) -> ProxySettings:
+    def of_engine(self, number: int) -> ProxySettings:
         """The settings of a proxy of that engine alone."""
         own = {each.name: getattr(self, each.name) for each in fields(ProxySettings)}
-        return ProxySettings(**{**own, "engine": engine, "engines": ()})
+        cache = self.cache.of_engine(number, len(self.all_engines))
+        return ProxySettings(**{**own, "engine": self.all_engines[number], "engines": (), "cache": cache})
 
     @property
     def pilot(self) -> PilotConfig:

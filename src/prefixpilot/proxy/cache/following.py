@@ -23,11 +23,11 @@ from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
 from prefixpilot.proxy.cache.sizes import CacheSize, SizeAsker
 from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
 from prefixpilot.proxy.cache.tracker import CacheTracker
-from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
+from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView, Index
 from prefixpilot.proxy.hosted import provider_of
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.steps import Attempt, Planner
+from prefixpilot.proxy.steps import Attempt
 from prefixpilot.proxy.wire.upstream import Upstream
 
 ASK_AGAIN_S: Final = (1.0, 5.0, 30.0)
@@ -38,21 +38,25 @@ log = logging.getLogger(__name__)
 
 def followed(
     settings: ProxySettings,
-    planner: Planner,
+    planner: Index,
     upstream: Upstream,
     metrics: Metrics,
     attempt: Attempt,
     clock: Callable[[], float] = monotonic,
+    figures: CacheFigures | None = None,
 ) -> CacheTracker | None:
     """What follows the engine's cache; ``None`` if nothing is to, and then the metrics say UNKNOWN.
 
     A hosted provider is followed by what its documents say, unless events or token ids are asked for.
 
+    Args:
+        figures: where several engines are followed, those that they share; new ones if ``None``.
+
     Raises:
         ConfigError: an endpoint, or a tokenizer, that cannot be used.
         MissingExtraError: events, or a local tokenizer, without the extra that they need.
     """
-    cache, figures = settings.cache, CacheFigures(metrics.registry)
+    cache, figures = settings.cache, figures or CacheFigures(metrics.registry)
     if not cache.on:
         return _hosted(settings, figures, attempt, clock)
     tokens_known = cache.tokens_from != OFF

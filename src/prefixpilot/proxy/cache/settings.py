@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from prefixpilot.errors import ConfigError
@@ -19,7 +19,8 @@ class CacheSettings:
 
     Attributes:
         events: ZeroMQ endpoints of the engine's KV events, with commas between them, as the engine's own configuration
-            writes them; auto: those that the engine lists (vLLM); off: none.
+            writes them (of several engines as many of each, in the order of `engines`); auto: those that the engine
+            lists (vLLM); off: none.
         replay: endpoints at which lost events are asked for again, in parallel with `events`; unused with auto and off.
         ranks: data-parallel ranks behind each of those endpoints; rank r has the port of rank 0 plus r.
         token_ids: where the token ids of a prompt come from: engine (its `/tokenize`, beside the request), local
@@ -77,6 +78,22 @@ class CacheSettings:
     def replay_endpoints(self) -> tuple[str, ...]:
         """Parallel to ``endpoints``, or empty."""
         return () if self.replay is None else _split(self.replay)
+
+    def of_engine(self, number: int, count: int) -> CacheSettings:
+        """The settings of one of several engines, each with the same number of endpoints.
+
+        Raises:
+            ConfigError: their number is no multiple of ``count``.
+        """
+        each, rest = divmod(len(self.endpoints), count)
+        if rest or (self.endpoints and not each):
+            reason = f"has {len(self.endpoints)} endpoints for {count} engines"
+            raise ConfigError("events", reason, "give as many for each engine, or auto")
+        if not each:
+            return self
+        mine = slice(number * each, (number + 1) * each)
+        replay = ",".join(self.replay_endpoints[mine]) or None
+        return replace(self, events=",".join(self.endpoints[mine]), replay=replay)
 
     @property
     def tokens_from(self) -> Literal["engine", "local", "off"]:

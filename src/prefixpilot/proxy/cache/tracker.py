@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock
@@ -33,12 +33,14 @@ from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.view import Finding
+from prefixpilot.proxy.cache.view import Sizes as ViewSizes
 from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded
 from prefixpilot.proxy.control.controller import Route
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.steps import Attempt
 from prefixpilot.residency.attribution import Cause
+from prefixpilot.residency.state import CacheState
 
 MAX_FINDINGS: Final = 1000
 
@@ -328,8 +330,17 @@ class CacheTracker:
 
     def show(self) -> None:
         """Set the gauges of ``/metrics``."""
-        sizes = self._view.sizes()
-        self._figures.show(self._view.state, self.statuses(), sizes.pages, sizes.contexts)
+        show_together(self._figures, (self,))
+
+    @property
+    def known(self) -> CacheState:
+        """How well the cache is known."""
+        return self._view.state
+
+    @property
+    def sizes(self) -> ViewSizes:
+        """How much is held."""
+        return self._view.sizes()
 
     def stats(self) -> dict[str, Any]:
         """For ``/stats``."""
@@ -346,3 +357,17 @@ class CacheTracker:
             "routes": routes,
         }
         return {"state": self.state, "followed": True, **self._view.described(), **sizes, **shown}
+
+
+def show_together(figures: CacheFigures, trackers: Sequence[CacheTracker]) -> None:
+    """Set the gauges of all caches: those of the least known one, and sums."""
+    sizes = [tracker.sizes for tracker in trackers]
+    statuses = [status for tracker in trackers for status in tracker.statuses()]
+    pages, contexts = sum(size.pages for size in sizes), sum(size.contexts for size in sizes)
+    figures.show(least_known(trackers), statuses, pages, contexts)
+
+
+def least_known(trackers: Sequence[CacheTracker]) -> CacheState:
+    """The state of the cache of which least is known; UNKNOWN of none."""
+    worst = (CacheState.UNKNOWN, CacheState.DEGRADED, CacheState.EXACT)
+    return min((tracker.known for tracker in trackers), key=worst.index, default=CacheState.UNKNOWN)

@@ -28,11 +28,15 @@ class LostError(Exception):
     Attributes:
         stale: it had served a request before, and no byte of an answer to this one had come: it may be that the engine
             closed it without having seen this request.
+        unseen: there was no connection.
+        silent: no byte of an answer to this request had come.
     """
 
-    def __init__(self, cause: Exception, *, stale: bool) -> None:
+    def __init__(self, cause: Exception, *, stale: bool, silent: bool = False) -> None:
         super().__init__(str(cause) or type(cause).__name__)
         self.stale = stale
+        self.unseen = isinstance(cause, aiohttp.ClientConnectorError)
+        self.silent = silent
 
 
 class EngineProtocol(ResponseHandler):
@@ -171,6 +175,11 @@ class EngineRequest(aiohttp.ClientRequest):
         return (name for name in FRAMING if name.decode() in self.headers)
 
     @property
+    def silent(self) -> bool:
+        """Whether nothing has come back."""
+        return self.protocol is None or not self.protocol.received
+
+    @property
     def stale(self) -> bool:
         """Whether it went out on a used connection and nothing has come back."""
         return self.protocol is not None and self.protocol.requests > 1 and not self.protocol.received
@@ -190,7 +199,7 @@ def verbatim(method: bytes, target: bytes, headers: RawHeaders) -> Callable[...,
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
-            raise LostError(error, stale=request.stale and _is_disconnect(error)) from error
+            raise LostError(error, stale=request.stale and _is_disconnect(error), silent=request.silent) from error
 
     return send
 

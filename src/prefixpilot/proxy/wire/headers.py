@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 CONVERSATION: Final = b"x-prefixpilot-conversation"
+ENGINE: Final = b"x-prefixpilot-engine"
 DEDUPE: Final = b"x-prefixpilot-dedupe"
 MAX_DISPLACEMENT: Final = b"x-prefixpilot-max-displacement"
 MODE: Final = b"x-prefixpilot-mode"

@@ -35,11 +35,29 @@ Head: TypeAlias = tuple[bytes, bytes, RawHeaders]
 log = logging.getLogger(__name__)
 
 
-class EngineUnreachableError(EngineError):
+class NoAnswerError(EngineError):
+    """There is no answer that can be passed on.
+
+    Attributes:
+        unseen: no connection came about, so that the engine has not seen the request.
+        silent: no byte of an answer had come.
+    """
+
+    def __init__(self, message: str, *, unseen: bool = False, silent: bool = False) -> None:
+        super().__init__(message)
+        self.unseen = unseen
+        self.silent = silent or unseen
+
+
+class EngineUnreachableError(NoAnswerError):
     """The engine did not answer, or not by HTTP."""
 
 
-class EngineTimeoutError(EngineError):
+class UnsendableError(EngineUnreachableError):
+    """The request cannot be sent to any engine."""
+
+
+class EngineTimeoutError(NoAnswerError):
     """The engine sent nothing within the bound."""
 
 
@@ -119,17 +137,20 @@ class Upstream:
             EngineUnreachableError, EngineTimeoutError: no response, or none that can be passed on.
         """
         if not target.startswith(b"/"):
-            raise EngineUnreachableError("a request target has to begin with /")
+            raise UnsendableError("a request target has to begin with /")
         head = method.encode("ascii"), self._prefix + target, without(end_to_end(headers), NOT_SENT_ON)
         if (name := unsendable(head[2])) is not None:
-            raise EngineUnreachableError(f"the header {name!r} holds a control character")
+            raise UnsendableError(f"the header {name!r} holds a control character")
         again = isinstance(body, bytes | None) and (repeatable or method in IDEMPOTENT)
         try:
             response = await self._send(head, body, again=again)
         except TimeoutError as error:
-            raise EngineTimeoutError(f"the engine at {self._root} did not answer in time ({_reason(error)})") from error
+            message = f"the engine at {self._root} did not answer in time ({_reason(error)})"
+            raise EngineTimeoutError(message, unseen=isinstance(error, aiohttp.ConnectionTimeoutError)) from error
         except (LostError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise EngineUnreachableError(f"the engine at {self._root} did not answer: {_reason(error)}") from error
+            message = f"the engine at {self._root} did not answer: {_reason(error)}"
+            lost = error if isinstance(error, LostError) else LostError(error, stale=False)
+            raise EngineUnreachableError(message, unseen=lost.unseen, silent=lost.silent) from error
         try:
             _check_head(response)
             self.server = response.headers.get("Server", "")

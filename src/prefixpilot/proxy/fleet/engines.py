@@ -1,0 +1,260 @@
+"""The engines of one proxy: the way to each, its slots, and the picture of its cache. Of several, which gets what.
+
+With one engine there is nothing to choose and nothing to look after: no pool, no looks, no header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any, Final
+
+from prefixpilot.errors import ConfigError
+from prefixpilot.proxy.account import Account
+from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.following import followed
+from prefixpilot.proxy.cache.tracker import CacheTracker, least_known, show_together
+from prefixpilot.proxy.call import RefusedError
+from prefixpilot.proxy.fleet.figures import FleetFigures
+from prefixpilot.proxy.fleet.holders import Bounds, EngineIndex, Holders
+from prefixpilot.proxy.fleet.pool import NOBODY, Pool, Seat
+from prefixpilot.proxy.forward import Forward
+from prefixpilot.proxy.metrics import Metrics
+from prefixpilot.proxy.settings import ProxySettings
+from prefixpilot.proxy.slots import Slots
+from prefixpilot.proxy.steps import Attempt, Planner
+from prefixpilot.proxy.wire.upstream import Upstream
+from prefixpilot.routing import RoutedRequest, router_of
+from prefixpilot.routing.base import Router
+
+CACHE_TOKENS: Final = 1_000_000
+"""What each engine's cache is taken to hold by the policy, where nobody says: it has to be bounded."""
+RETRY_AFTER_S: Final = 1
+NOT_FOLLOWED: Final[Mapping[str, Any]] = {"state": "UNKNOWN", "followed": False}
+"""What ``/stats`` says of an engine's cache where ``cache`` is off."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Engine:
+    """One engine, as the proxy has to do with it.
+
+    Attributes:
+        number: from 0, in the order of the settings.
+        url: without ``/v1``.
+        cache: ``None``: it is not followed.
+    """
+
+    number: int
+    url: str
+    upstream: Upstream
+    slots: Slots
+    cache: CacheTracker | None
+
+
+class Engines:
+    """One engine or several. Between ``start`` and ``close``, on one event loop.
+
+    Args:
+        planner: the index that pictures of caches correct.
+        attempt: the fail-open point.
+        clock: monotonic seconds.
+
+    Attributes:
+        all: the engines, by number.
+        several: there is more than one.
+    """
+
+    def __init__(
+        self, settings: ProxySettings, planner: Planner, metrics: Metrics, attempt: Attempt, clock: Callable[[], float]
+    ) -> None:
+        count = len(settings.all_engines)
+        self.several = count > 1
+        self._settings = settings
+        self._cache_figures = CacheFigures(metrics.registry)
+        self._holders = Holders(settings.max_contexts)
+        bounds = Bounds(planner, count)
+
+        def engine(number: int) -> Engine:
+            own = settings.of_engine(number) if self.several else settings
+            upstream = Upstream(own)
+            index = EngineIndex(planner, self._holders, bounds, number) if self.several else planner
+            cache = followed(own, index, upstream, metrics, attempt, clock, self._cache_figures)
+            return Engine(number, own.engine_root, upstream, Slots(own, upstream, attempt, clock), cache)
+
+        self.all = tuple(engine(number) for number in range(count))
+        self._trackers = tuple(each.cache for each in self.all if each.cache is not None)
+        self.pool = Pool(router(settings), count, settings.fleet)
+        self.figures = FleetFigures(metrics.registry, count) if self.several else None
+        self._looks: asyncio.Task[None] | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        """Open the ways to them, follow their caches, and look after them if they are several."""
+        for each in self.all:
+            await each.upstream.start()
+            if each.cache is not None:
+                each.cache.start()
+        if self.several:
+            self._looks = asyncio.create_task(self._look_after())
+
+    async def close(self) -> None:
+        """Let all of that go."""
+        if self._looks is not None:
+            self._looks.cancel()
+        for each in self.all:
+            each.slots.cancel()
+        for tracker in self._trackers:
+            await tracker.close()
+        for each in self.all:
+            await each.upstream.close()
+
+    async def _look_after(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(self._settings.fleet.check_interval)
+
+    async def look(self) -> Sequence[str | None]:
+        """Ask each how it is, at once and within ``ready_timeout``; what is wrong with each."""
+        wrongs = await asyncio.gather(*(each.upstream.probe() for each in self.all))
+        for each, wrong in zip(self.all, wrongs, strict=True):
+            if wrong is not None:
+                self.failed(each, wrong)
+            elif self.pool.health[each.number].looked_well():
+                log.warning("engine %d at %s gets requests again", each.number, each.url)
+        return wrongs
+
+    async def missing(self) -> str | None:
+        """What is wrong; ``None`` if one engine can answer. What they have for slots is learnt on the way."""
+        wrongs = await self.look() if self.several else [await self.all[0].upstream.probe()]
+        await asyncio.gather(*(each.slots.look() for each in self.all))
+        if any(wrong is None for wrong in wrongs):
+            return None
+        return wrongs[0] if not self.several else f"none of {len(self.all)} engines is fit: {wrongs[0]}"
+
+    # -- who gets a request
+
+    def seat(self, routed: RoutedRequest | None, without: Set[int] = NOBODY) -> Seat | None:
+        """A place for a request at an engine that is fit; ``None``: there is none. Only of several.
+
+        Args:
+            routed: ``None``: any engine will do.
+        """
+        seat = self.pool.any_seat(without) if routed is None else self.pool.seat(routed, without)
+        if seat is not None and self.figures is not None:
+            self.figures.requests[seat.engine].inc()
+        return seat
+
+    def sent(self, forward: Forward, engine: Engine) -> None:
+        """A request goes to that engine."""
+        plans = (plan.request_id for plan in forward.ticket.plans)
+        self._holders.sent(chain((forward.request_id,), plans), engine.number)
+
+    def leave(self, seat: Seat, account: Account) -> None:
+        """Its answer is over."""
+        self.pool.leave(seat)
+        if self.figures is not None:
+            self.figures.count_usage(seat.engine, account.usage)
+
+    def failed(self, engine: Engine, why: str) -> None:
+        """A look at it, or a request to it, has failed."""
+        if self.figures is not None:
+            self.figures.failures[engine.number].inc()
+            if self.pool.failed(engine.number):
+                self.figures.ejections[engine.number].inc()
+                log.warning(
+                    "engine %d at %s gets no more requests until it is well: %s", engine.number, engine.url, why
+                )
+
+    def any(self) -> Engine:
+        """One that is fit, for what any of them can answer; the first if none is."""
+        return self.all[next(iter(self.pool.fit()), 0)]
+
+    # -- all of them together
+
+    @property
+    def names_requests(self) -> bool:
+        """Whether each request needs an id of its own at the engine."""
+        return any(tracker.names_requests for tracker in self._trackers)
+
+    @property
+    def state(self) -> str | None:
+        """How well the least known cache is known; ``None``: they are not followed."""
+        return least_known(self._trackers).name.lower() if self._trackers else None
+
+    def finding(self, request_id: str) -> Mapping[str, Any] | None:
+        """What came of a request, by the picture of the cache; ``None`` if that is not known."""
+        found = (tracker.finding(request_id) for tracker in self._trackers)
+        return next((each for each in found if each is not None), None)
+
+    def evicted(self, request_ids: Iterable[str]) -> None:
+        """A client says that the prefixes of these are gone."""
+        ids = list(request_ids)
+        for tracker in self._trackers:
+            tracker.evicted(ids)
+
+    def forget(self) -> None:
+        """The index is empty: nothing of it is to be shortened, and the policy knows of no cache."""
+        self.pool.clear()
+        for each in self.all:
+            each.slots.clear()
+        for tracker in self._trackers:
+            tracker.forget()
+
+    def show(self) -> None:
+        """Set the gauges of ``/metrics``."""
+        if self._trackers:
+            show_together(self._cache_figures, self._trackers)
+        if self.figures is not None:
+            for number, load in enumerate(self.pool.loads()):
+                self.figures.show(number, load)
+
+    def stats(self) -> dict[str, Any]:
+        """For ``/stats``; of several engines each by itself."""
+        if not self.several:
+            only = self.all[0]
+            cache = NOT_FOLLOWED if only.cache is None else only.cache.stats()
+            return {"engine_cache": cache, "slots": asdict(only.slots.stats)}
+        caches = {"state": (self.state or "unknown").upper(), "followed": bool(self._trackers)}
+        return {"engine_cache": caches, "engines": [self._stats_of(each) for each in self.all]}
+
+    def _stats_of(self, engine: Engine) -> dict[str, Any]:
+        load, health = self.pool.loads()[engine.number], self.pool.health[engine.number]
+        return {
+            "engine": engine.number,
+            "url": engine.url,
+            "fit": health.fit,
+            "ejections": health.ejections,
+            "in_flight": load.in_flight,
+            "prefill_tokens": load.prefill_tokens,
+            "engine_cache": NOT_FOLLOWED if engine.cache is None else engine.cache.stats(),
+            "slots": asdict(engine.slots.stats),
+        }
+
+    def standing(self) -> list[dict[str, Any]]:
+        """For ``/readyz``: which of several get requests."""
+        return [{"engine": each.url, "fit": self.pool.health[each.number].fit} for each in self.all]
+
+
+def router(settings: ProxySettings) -> Router:
+    """The policy that the settings name. Its picture of each engine's cache is bounded.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    try:
+        return router_of(settings.routing.replace("_", "-"), settings.cache_tokens or CACHE_TOKENS)
+    except ConfigError as error:
+        raise ConfigError("routing", error.reason, error.remedy) from None
+
+
+def none_fit(count: int) -> RefusedError:
+    """The refusal of a request that no engine can take."""
+    retry = [(b"retry-after", str(RETRY_AFTER_S).encode("ascii"))]
+    message = f"none of the {count} engines is fit for requests now; try again"
+    return RefusedError(503, message, "server_error", None, "no_engine", retry)
