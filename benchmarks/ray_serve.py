@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=POLICIES)
     parser.add_argument("--kill", action="store_true")
     args = parser.parse_args()
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="300")
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     found: dict[str, Any] = {}
     try:

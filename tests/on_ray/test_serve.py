@@ -51,7 +51,7 @@ def two_engines() -> Iterator[list[SimulatedEngine]]:
 @pytest.fixture(scope="module")
 def url(two_engines: list[SimulatedEngine]) -> Iterator[str]:
     """Two proxy replicas and one door."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="200")  # a busy machine
     port = free_port()
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     try:
