@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prefixpilot.errors import ConfigError
-from prefixpilot.ray.settings import RaySettings, ScaleSettings, arguments, read_arguments
+from prefixpilot.ray.settings import EngineSettings, RaySettings, ScaleSettings, arguments, read_arguments
 
 ENGINE = "http://127.0.0.1:8000"
 
@@ -64,3 +64,30 @@ def test_each_replica_has_a_directory_of_its_own(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_named(args: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         arguments(RaySettings, args)
+
+
+def test_the_file_for_serve_is_made_of_arguments_that_are_read() -> None:
+    yaml = pytest.importorskip("yaml")
+    file = Path(__file__).resolve().parents[2] / "deploy" / "serve.yaml"
+    applications = yaml.safe_load(file.read_text())["applications"]
+    *engines, proxy = applications
+    read = arguments(RaySettings, proxy["args"])
+    assert read.engines == tuple(f"http://127.0.0.1:8000{engine['route_prefix']}" for engine in engines)
+    assert read.scale.replicas == 2
+    assert [each["import_path"].partition(":")[2] for each in applications] == ["build"] * 3
+    for engine in engines:
+        assert arguments(EngineSettings, engine["args"]).kind == "embedded"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"kind": "best"}, "use one of: embedded, simulated"),
+        ({"cache_tokens": 0}, "cache_tokens"),
+        ({"cpus": -1}, "cpus"),
+        ({"modell": "x.gguf"}, "near are: model"),
+    ],
+)
+def test_engines_that_cannot_be_started(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        arguments(EngineSettings, args)

