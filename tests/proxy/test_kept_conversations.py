@@ -22,6 +22,7 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.app import ProxyApp
 from prefixpilot.proxy.memory.settings import StoreSettings
+from prefixpilot.proxy.memory.store import Store
 from prefixpilot.testing import SimulatedEngine
 
 from .support import Answer, Desk, Messages, assistant, chat, fetch, metric, post_chat, user
@@ -179,7 +180,7 @@ def test_a_full_disk_is_told_and_the_service_goes_on(engine: SimulatedEngine, tm
     with proxy(engine, tmp_path) as running:
         post_chat(running.url, chat([user("Before?")], ["A"]), **{**WHO, "Authorization": "x"})
         writer = running.app._conversations._writer
-        assert writer is not None
+        assert writer is not None and isinstance(writer._store, Store)
         database = writer._store.database
         pages = database.ask("PRAGMA page_count")[0][0]
         database.ask(f"PRAGMA max_page_count = {pages}")

@@ -170,7 +170,7 @@ class Watched:
         return total(now, name) - total(before.metrics, name)
 
     def left(self) -> Left:
-        loop, upstream = self._app.loop, self._app._upstream
+        loop, upstream = self._app.loop, self._app._engines.all[0].upstream
         assert loop is not None and upstream._pooled is not None and upstream._fresh is not None
         sessions = (upstream._pooled, upstream._fresh)
         connectors = [session.connector for session in sessions if session.connector is not None]

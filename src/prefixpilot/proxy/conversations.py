@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from threading import RLock
 from time import time
+from typing import TYPE_CHECKING, Any
 
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.memory.journal import NO_JOURNAL, Erased
 from prefixpilot.proxy.memory.ledger import Ledger
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
+from prefixpilot.proxy.memory.settings import StoreSettings
 from prefixpilot.proxy.memory.writer import StoreWriter
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Attempt
+
+if TYPE_CHECKING:
+    from prefixpilot.proxy.memory.shared import Fresh, SharedWriter
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +52,18 @@ class Conversations:
         self._bound_s = store.disk_timeout
         self._metrics = metrics
         self._writer: StoreWriter | None = None
+        self._shared: SharedWriter | None = None
+        told: dict[str, Any] = {
+            "clock": clock,
+            "attempt": attempt,
+            "on_unsaved": metrics.unsaved.inc,
+            "on_lost": metrics.lost.inc,
+        }
         if store.directory is not None:
-            self._writer = StoreWriter.open(
-                store.directory,
-                store.max_state_bytes,
-                settings.max_turns,
-                store.conversation_ttl,
-                clock=clock,
-                attempt=attempt,
-                on_unsaved=metrics.unsaved.inc,
-                on_lost=metrics.lost.inc,
-            )
+            kept = store.max_state_bytes, settings.max_turns, store.conversation_ttl
+            self._writer = StoreWriter.open(store.directory, *kept, **told)
+        elif store.redis_url is not None:
+            self._writer = self._shared = _shared(store, settings.max_turns, told)
         if ledger is None:
             ledger = Ledger(
                 settings.max_conversations,
@@ -76,7 +83,7 @@ class Conversations:
 
     def wants(self, key: LedgerKey | None) -> bool:
         """Whether :meth:`load` has something to do. Cheap."""
-        return self._writer is not None and key is not None and self.ledger.wants(key)
+        return self._writer is not None and key is not None and (self._shared is not None or self.ledger.wants(key))
 
     async def load(self, key: LedgerKey) -> None:
         """Bring a conversation from the disk into memory, if it is there only. If that fails it is as if it were gone:
@@ -84,12 +91,22 @@ class Conversations:
         if self._writer is None:
             return
         try:
+            if self._shared is not None:
+                self._refreshed(key, await self._shared.refresh(key, self._bound_s, here=self.ledger.has(key)))
+                return
             turns = await self._writer.load(key, self._bound_s)
         except StoreError as error:
             self._metrics.fail_opens.labels("load").inc()
             log.error("a conversation was not loaded: %s", error)
             return
         self._adopt(key, turns)
+
+    def _refreshed(self, key: LedgerKey, fresh: Fresh) -> None:
+        """What another proxy has done to a conversation goes before what is in memory."""
+        if fresh.deleted or fresh.turns is not None:
+            self.ledger.drop(key, deleted=fresh.deleted)
+        if fresh.turns is not None:
+            self.ledger.adopt(key, fresh.turns)
 
     def _adopt(self, key: LedgerKey, turns: list[Turn]) -> None:
         if self.ledger.wants(key):
@@ -106,6 +123,9 @@ class Conversations:
         Returns:
             Whether one of them was known, and whether all are gone for certain.
         """
+        if self._shared is not None:
+            for key in keys:
+                await self.load(key)
         return await self._gone([self.ledger.forget(key) for key in keys])
 
     async def clear(self) -> tuple[bool, bool]:
@@ -135,3 +155,12 @@ class Conversations:
         """Write what waits, and let the directory go."""
         if self._writer is not None:
             self._writer.close()
+
+
+def _shared(store: StoreSettings, max_turns: int, told: Mapping[str, Any]) -> SharedWriter:
+    """A writer to Redis. Raises ConfigError, and MissingExtraError without its client."""
+    shared, redis_store = (import_module(f"prefixpilot.proxy.memory.{name}") for name in ("shared", "redis_store"))
+    password = None if store.redis_password is None else store.redis_password.value
+    bounds = store.max_state_bytes, max_turns, store.conversation_ttl, store.disk_timeout
+    writer: SharedWriter = shared.SharedWriter(redis_store.RedisStore.open(store.redis_url, password, *bounds), **told)
+    return writer

@@ -98,6 +98,7 @@ class Ledger:
             if self._make_room(conversation, parent, [turn]):
                 conversation.add(turn)
                 here[turn.identity] = turn
+                self._sent = max(self._sent, turn.last_sent)
         conversation.whole = True
         if conversation.count:
             self._size += conversation.size - before
@@ -105,16 +106,28 @@ class Ledger:
             self._use(key, conversation)
             self._evict()
 
+    def has(self, key: LedgerKey) -> bool:
+        """Whether all that is kept of this conversation is in memory."""
+        conversation = self._conversations.get(key)
+        return conversation is not None and conversation.whole
+
+    def drop(self, key: LedgerKey, *, deleted: bool) -> bool:
+        """Forget a conversation in memory alone; whether it was there. If it was ``deleted``, elsewhere, a turn of it
+        that is under way is not recorded."""
+        conversation = self._conversations.pop(key, None)
+        if conversation is None:
+            return False
+        self._size -= conversation.size
+        conversation.lineage.deleted = deleted
+        return True
+
     def forget(self, key: LedgerKey) -> Erased:
         """Delete a conversation, in memory and in the journal. A turn of it that is under way is not recorded."""
         self._expire()
-        conversation = self._conversations.pop(key, None)
-        if conversation is not None:
-            self._size -= conversation.size
-            conversation.lineage.deleted = True
+        known = self.drop(key, deleted=True)
         self._forgotten.pop(key.digest, None)
         erased = self._journal.erase(key)
-        return erased._replace(known=erased.known or conversation is not None)
+        return erased._replace(known=erased.known or known)
 
     def clear(self) -> Erased:
         """Delete all conversations, in memory and in the journal. Turns that are under way are not recorded."""

@@ -96,6 +96,19 @@ class Store:
         """Let the file go."""
         self.database.close()
 
+    def check(self) -> None:
+        """See :meth:`Database.check`."""
+        self.database.check()
+
+    def empty_log(self) -> None:
+        """See :meth:`Database.empty_log`."""
+        self.database.empty_log()
+
+    @property
+    def size(self) -> int:
+        """Bytes in use in the file."""
+        return self.database.size
+
     # -- read
 
     def keys(self) -> set[bytes]:
@@ -130,7 +143,7 @@ class Store:
                 turns[number] = read(row, above)
         except (ValueError, LookupError, TypeError) as error:
             raise StoreError(f"a kept conversation cannot be read ({type(error).__name__}: {error})") from error
-        _spread_sent(turns.values())
+        spread_sent(turns.values())
         return list(turns.values())
 
     def _pieces(self, pieces: str) -> Iterator[Piece]:
@@ -299,7 +312,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _spread_sent(turns: Iterable[Turn]) -> None:
+def spread_sent(turns: Iterable[Turn]) -> None:
     """An ancestor was sent when its descendants were; kept is only when each turn was the last of its branch."""
     for turn in reversed(list(turns)):
         if turn.parent is not None:

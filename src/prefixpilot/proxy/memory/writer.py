@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.memory.journal import Erased
+from prefixpilot.proxy.memory.keeping import Keeping
 from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.store import Erase, Save, Store
 
@@ -77,7 +78,7 @@ class StoreWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: Keeping,
         *,
         clock: Callable[[], float] = time,
         attempt: Attempt = bare,
@@ -92,14 +93,14 @@ class StoreWriter:
         self._keys = store.keys()
         self._gone = store.gone()
         self._first_sent: int = store.last_sent()
-        self._size: int = store.database.size
+        self._size: int = store.size
         self._healthy = True
         self._closing = False
         self._closed = False
         self._idle = 0
         self._something = threading.Condition()
         self._waiting: list[_Batch] = []
-        self._last: Future[bool] = _resolved(True)
+        self._last: Future[bool] = resolved(True)
         self._reader = ThreadPoolExecutor(1, "prefixpilot-read")
         self._thread = threading.Thread(target=self._run, name="prefixpilot-store", daemon=True)
         self._thread.start()
@@ -137,9 +138,9 @@ class StoreWriter:
         with self._something:
             known = digest in self._keys
             if not known and digest not in self._gone:
-                return Erased(False, _resolved(True))
+                return Erased(False, resolved(True))
             if not self._put(Erase(digest, known)):
-                return Erased(known, _resolved(False))
+                return Erased(known, resolved(False))
             self._keys.discard(digest)
             self._gone.discard(digest)
             return Erased(known, self._last)
@@ -149,9 +150,9 @@ class StoreWriter:
         with self._something:
             known = bool(self._keys)
             if not known and not self._gone:
-                return Erased(False, _resolved(True))
+                return Erased(False, resolved(True))
             if self._closing:
-                return Erased(known, _resolved(False))
+                return Erased(known, resolved(False))
             batch = _Batch()
             batch.changes.extend(Erase(digest, digest in self._keys) for digest in sorted(self._keys | self._gone))
             self._waiting.append(batch)
@@ -285,8 +286,8 @@ class StoreWriter:
             self._store.apply(batch.changes)
         went = self._store.trim(self._clock())
         if any(isinstance(change, Erase) for change in batch.changes):
-            self._store.database.empty_log()
-        self._size = self._store.database.size
+            self._store.empty_log()
+        self._size = self._store.size
         return went
 
     def _is_time_to_sweep(self) -> bool:
@@ -304,7 +305,7 @@ class StoreWriter:
         """
         if not self._closed:
             try:
-                self._store.database.check()
+                self._store.check()
             except StoreError as error:
                 log.error("the files of conversations are opened anew: %s", error)
             else:
@@ -382,7 +383,7 @@ async def _within(done: Future[bool], bound_s: float) -> bool:
         bound.cancel()
 
 
-def _resolved(value: bool) -> Future[bool]:
+def resolved(value: bool) -> Future[bool]:
     future: Future[bool] = Future()
     future.set_result(value)
     return future
