@@ -101,7 +101,7 @@ RAY ?= .venv-ray
 
 test-ray: ## the tests on a real Ray, in an environment of its own (.venv-ray; 0.6 GB, 3 minutes the first time); starts and stops Ray itself
 	@if [ ! -x $(RAY)/bin/python ]; then $(PYTHON) -m venv $(RAY); fi
-	@if [ ! -f $(RAY)/installed ]; then PREFIXPILOT_COMPILE=0 $(RAY)/bin/python -m pip install --quiet --editable ".[ray]" pytest \
+	@if [ ! -f $(RAY)/installed ]; then PREFIXPILOT_COMPILE=0 $(RAY)/bin/python -m pip install --quiet --editable ".[ray,redis]" pytest pyyaml \
 		&& touch $(RAY)/installed; fi
 	@# Its own configuration only: tests/conftest.py needs what .venv has. Warnings of Ray are its own.
 	RAY_USAGE_STATS_ENABLED=0 RAY_raylet_start_wait_time_s=200 timeout 600 $(RAY)/bin/python -m pytest --confcutdir=tests/on_ray -o filterwarnings=ignore tests/on_ray $(ARGS)

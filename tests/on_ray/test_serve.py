@@ -12,9 +12,11 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.proxy.redis_server import RedisServer
 
 from prefixpilot.errors import ConfigError
 from prefixpilot.testing import SimulatedEngine
@@ -156,9 +158,51 @@ def test_what_is_no_chat_goes_through(url: str) -> None:
         assert json.load(answer)["data"][0]["id"] == "simulated"
 
 
-def replicas_of(deployment: str) -> list[str]:
+def replicas_of(deployment: str, application: str = "default") -> list[str]:
     names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
-    return [name for name in names if name.startswith("SERVE_REPLICA::") and f"#{deployment}#" in name]
+    return sorted(name for name in names if name.startswith(f"SERVE_REPLICA::{application}#{deployment}#"))
+
+
+def kill_all(application: str) -> None:
+    """Every proxy replica, at once."""
+    for name in replicas_of("pilots", application):
+        ray.kill(ray.get_actor(name, namespace="serve"), no_restart=True)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_left_of_a_conversation_when_all_replicas_have_died(
+    url: str, two_engines: list[SimulatedEngine], tmp_path: Path, shared: bool
+) -> None:
+    """With Redis all of it. Without, what the request carries; nothing refers to what is gone."""
+    name = "shared" if shared else "alone"
+    redis = RedisServer(tmp_path).start() if shared else None
+    args: dict[str, Any] = {
+        "engines": [engine.base_url for engine in two_engines],
+        "scale": {"replicas": 2, "cpus": 0.1},
+    }
+    if redis is not None:
+        args["store"] = {"redis_url": redis.url}
+    serve.run(app.build(args), name=name, route_prefix=f"/{name}")
+    try:
+        blocks = texts(f"kept {name}", 3)
+        first, _ = post(f"{url}/{name}", body_of(f"{name} one", *blocks), x_prefixpilot_conversation="c")
+        kill_all(name)
+        history = [
+            {"role": "user", "content": f"Q:{name} one"},
+            {"role": "assistant", "content": said(first)},
+            {"role": "user", "content": f"Q:{name} two"},
+        ]
+        body = {"messages": history, "context_blocks": [blocks[1]]}
+        second, _ = post(f"{url}/{name}", body, x_prefixpilot_conversation="c")
+        assert said(second) == f"answer to {name} two"
+        sent = newest(two_engines, f"{name} two")
+        assert [(text in sent[0]["content"]) for text in blocks] == [shared] * 3
+        assert (blocks[1] in sent[-1]["content"]) is not shared
+        assert ("[Doc" in sent[-1]["content"].rpartition("Q:")[0].replace("[Doc 1]", "", 1)) is shared
+    finally:
+        serve.delete(name)
+        if redis is not None:
+            redis.stop()
 
 
 def test_a_killed_replica_loses_no_answer_and_no_document(url: str, two_engines: list[SimulatedEngine]) -> None:
