@@ -202,7 +202,7 @@ def test_what_is_left_of_a_conversation_when_all_replicas_have_died(
     finally:
         serve.delete(name)
         if redis is not None:
-            redis.stop()
+            redis.kill()
 
 
 def test_a_killed_replica_loses_no_answer_and_no_document(url: str, two_engines: list[SimulatedEngine]) -> None:

@@ -31,6 +31,8 @@ class ScaleSettings:
         replicas: of the proxy.
         doors: replicas of what takes requests and routes them to proxy replicas. What a context-aware door learns is
             its own, so several want `policy` consistent-hash, or a shared store (`store.redis_url`).
+        own_engines: each replica uses its share of the engines, and the others only while none of its own is fit: so it
+            knows what is in their caches. Not where there are fewer engines than replicas.
         policy: which proxy replica gets a request: context-aware, round-robin, least-loaded, consistent-hash or
             prefix-hash.
         max_ongoing: requests under way in one proxy replica; more wait in the door.
@@ -44,6 +46,7 @@ class ScaleSettings:
 
     replicas: int = 2
     doors: int = 1
+    own_engines: bool = True
     policy: str = "context-aware"
     max_ongoing: int = 256
     max_queued: int = 2000
@@ -78,6 +81,10 @@ class RaySettings(ProxySettings):
         if self.store.state_dir is not None:
             directory = str(Path(self.store.state_dir) / f"replica-{rank}")
             own["store"] = replace(self.store, state_dir=directory)
+        replicas = self.scale.replicas
+        if self.scale.own_engines and len(self.engines) >= replicas > 1:
+            others = tuple(url for number, url in enumerate(self.engines) if number % replicas != rank % replicas)
+            own["fleet"] = replace(self.fleet, standby=others)
         return ProxySettings(**own)
 
 
