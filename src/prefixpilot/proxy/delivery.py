@@ -91,12 +91,13 @@ class Delivery:
 
     async def pass_on(self, exchange: Exchange, headers: h.RawHeaders, body: Body) -> None:
         """Any other request, as it came, to an engine that is fit."""
-        again = exchange.method in IDEMPOTENT
+        again = exchange.method in IDEMPOTENT and isinstance(body, bytes | None)
 
         async def send(engine: Engine, seat: Seat | None, spare: bool) -> None:
             await self._relay(exchange, _Way(engine, seat, spare, exchange.target, headers, body), None, None)
 
-        await self._send(exchange, None, send, lambda error: isinstance(body, bytes | None) and (again or error.unseen))
+        # a body that streams has not been read as long as there was no connection
+        await self._send(exchange, None, send, lambda error: again or error.unseen)
 
     async def _routed(self, call: Call, forward: Forward) -> RoutedRequest | None:
         """The request as routing sees it; an error of ours leaves the choice to chance."""

@@ -1,0 +1,187 @@
+"""Several engines behind one proxy: cluster hit rate, imbalance and time to first token of each routing policy.
+
+    python -m benchmarks.proxy_fleet [--engines 4] [--sessions 32] [--turns 6] [--cache-tokens 24000] [--rate 20000]
+
+Engines are simulated, each with a cache of its own (LRU, exact to the token) and a prefill of ``--rate`` tokens a
+second, one prompt after the other; the proxy is the real one, over loopback. Sessions are mixed: half retrieve
+documents for each question (``context_blocks``, some documents popular, under a conversation id), a quarter ask about
+long documents in plain chats that grow, a quarter are single questions with documents. Each session waits for an
+answer before it asks on. Beside the policies stands one engine with as many times the cache and the speed. Hit rate is
+cached over prompt tokens as the engines count; imbalance is the largest over the mean of the tokens that they computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import statistics
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+from urllib.parse import urlsplit
+
+from benchmarks.machine import save
+
+from prefixpilot.prefix_cache import RadixPrefixCache
+from prefixpilot.proxy import ProxySettings, serve_in_thread
+from prefixpilot.proxy.settings import Routing
+from prefixpilot.testing import SimulatedEngine
+from prefixpilot.workloads.synthetic import zipf
+
+WORDS: Final = ("tram", "river", "bridge", "market", "ticket", "museum", "tower", "harbour", "garden", "school")
+DOCUMENT_WORDS: Final = 150
+DOCUMENTS: Final = 160
+K: Final = 6
+ANSWER: Final = "The documents say so, and that is all there is to it."
+
+
+@dataclass
+class Load:
+    """What the sessions send, the same for every arm."""
+
+    sessions: int
+    turns: int
+    documents: list[str] = field(default_factory=list)
+    contexts: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rng = random.Random(7)
+        self.documents = [f"Report {n}: " + " ".join(rng.choices(WORDS, k=DOCUMENT_WORDS)) for n in range(DOCUMENTS)]
+        drawn = zipf(self.sessions * self.turns, K, DOCUMENTS, seed=11).contexts
+        self.contexts = [[int(block) for block in context] for context in drawn]
+
+    def blocks(self, session: int, turn: int) -> list[str]:
+        return [self.documents[n] for n in self.contexts[session * self.turns + turn]]
+
+
+@dataclass
+class Session(threading.Thread):
+    """One client: see the module."""
+
+    url: str
+    number: int
+    load: Load
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ttfts: list[float] = []
+        self.failed = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def run(self) -> None:
+        messages: list[dict[str, str]] = []
+        for turn in range(self.load.turns):
+            blocks = self.load.blocks(self.number, turn)
+            kind = self.number % 4
+            question = f"Question {turn} of {self.number}: what follows from that?"
+            headers = {"Content-Type": "application/json"}
+            body: dict[str, Any] = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
+            if kind == 2:  # a plain chat about one long text, that grows
+                if not messages:
+                    question = "\n\n".join(blocks) + "\n\n" + question
+                messages.append({"role": "user", "content": question})
+            elif kind == 3:
+                messages = [{"role": "user", "content": question}]
+                body["context_blocks"] = blocks
+            else:
+                headers["X-PrefixPilot-Conversation"] = f"session {self.number}"
+                messages.append({"role": "user", "content": question})
+                body["context_blocks"] = blocks
+            self.ask({**body, "messages": messages}, headers)
+            messages.append({"role": "assistant", "content": ANSWER})
+
+    def ask(self, body: dict[str, Any], headers: dict[str, str]) -> None:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=120)
+        begin = time.monotonic()
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+            response = connection.getresponse()
+            response.read(1)
+            self.ttfts.append(time.monotonic() - begin)
+            response.read()
+            self.failed += response.status != 200
+        except (http.client.HTTPException, OSError):
+            self.failed += 1
+        finally:
+            connection.close()
+
+
+@dataclass
+class Counted(RadixPrefixCache):
+    """A cache that adds up what it is asked."""
+
+    capacity: int
+
+    def __post_init__(self) -> None:
+        super().__init__(self.capacity)
+        self.total = self.cached = self.requests = 0
+
+    def access(self, prompt: Any) -> Any:
+        access = super().access(prompt)
+        self.requests += 1
+        self.total += access.total_tokens
+        self.cached += access.cached_tokens
+        return access
+
+
+def arm(load: Load, count: int, routing: Routing, cache_tokens: int, rate: float) -> dict[str, Any]:
+    """One policy over ``count`` engines, from cold caches."""
+    with ExitStack() as stack:
+        caches = [Counted(cache_tokens) for _ in range(count)]
+        engines = [stack.enter_context(SimulatedEngine(cache=cache, reply=lambda body: ANSWER)) for cache in caches]
+        for engine in engines:
+            engine.prefill_tokens_per_s = rate
+        urls = tuple(engine.base_url for engine in engines)
+        settings = ProxySettings(
+            urls[0], engines=urls if count > 1 else (), routing=routing, port=0, cache_tokens=cache_tokens
+        )
+        proxy = stack.enter_context(serve_in_thread(settings))
+        sessions = [Session(proxy.url, number, load) for number in range(load.sessions)]
+        begin = time.monotonic()
+        for session in sessions:
+            session.start()
+        for session in sessions:
+            session.join()
+        seconds = time.monotonic() - begin
+    computed = [cache.total - cache.cached for cache in caches]
+    ttfts = sorted(ttft for session in sessions for ttft in session.ttfts)
+    return {
+        "hit_rate": round(sum(c.cached for c in caches) / sum(c.total for c in caches), 4),
+        "imbalance": round(max(computed) / statistics.mean(computed), 3),
+        "computed_tokens": sum(computed),
+        "requests": [cache.requests for cache in caches],
+        "failed": sum(session.failed for session in sessions),
+        "ttft_p50_s": round(ttfts[len(ttfts) // 2], 3),
+        "ttft_p95_s": round(ttfts[len(ttfts) * 95 // 100], 3),
+        "seconds": round(seconds, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", type=int, default=4)
+    parser.add_argument("--sessions", type=int, default=32)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--cache-tokens", type=int, default=24_000)
+    parser.add_argument("--rate", type=float, default=20_000)
+    args = parser.parse_args()
+    load = Load(args.sessions, args.turns)
+    rows: dict[str, Any] = {}
+    whole = args.engines * args.cache_tokens
+    rows["one engine"] = arm(load, 1, "context_aware", whole, args.engines * args.rate)
+    for routing in get_args(Routing):
+        rows[routing] = arm(load, args.engines, routing, args.cache_tokens, args.rate)
+        print(routing, rows[routing], flush=True)
+    best, one, turns = (rows[name]["hit_rate"] for name in ("context_aware", "one engine", "round_robin"))
+    print(f"context_aware / one engine: {best / one:.3f}; context_aware / round_robin: {best / turns:.2f}")
+    save("proxy_fleet", {"settings": vars(args), "arms": rows})
+
+
+if __name__ == "__main__":
+    main()
