@@ -11,6 +11,7 @@ With `--policies`, every routing policy on a trace of prefixes (no ordering) at 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,11 +55,11 @@ def planned(workload: Workload, mode: Mode, cache_tokens: int) -> list[SentPromp
     return list(sent_prompts(workload, mode, cache_tokens))
 
 
-def beside_the_paper(workload: Workload, times: list[float] | None) -> dict[str, Any]:
+def beside_the_paper(workload: Workload, times: list[float] | None, counts: Sequence[int]) -> dict[str, Any]:
     """By cache and replicas: hit rates, and throughput as a multiple of given order and round robin."""
     found: dict[str, Any] = {}
     for cache_tokens in CACHES:
-        for count in COUNTS:
+        for count in counts:
             given = planned(workload, "arrival", count * cache_tokens)
             plain = fleet(given, "round-robin", count, cache_tokens)
             arms: dict[str, Any] = {"given, round robin": row(plain)}
@@ -77,11 +78,11 @@ def beside_the_paper(workload: Workload, times: list[float] | None) -> dict[str,
     return found
 
 
-def every_policy(workload: Workload, times: list[float], cache_tokens: int) -> dict[str, Any]:
+def every_policy(workload: Workload, times: list[float], cache_tokens: int, counts: Sequence[int]) -> dict[str, Any]:
     """By replicas and policy, at the recorded arrivals."""
     prompts = planned(workload, "arrival", cache_tokens)
     found: dict[str, Any] = {}
-    for count in COUNTS:
+    for count in counts:
         found[str(count)] = {p: row(fleet(prompts, p, count, cache_tokens, times)) for p in POLICIES}
         print(workload.name, count, found[str(count)], flush=True)
     return found
@@ -93,6 +94,8 @@ def main() -> None:
     parser.add_argument("--arrivals", type=Path, help="JSON lines with timestamps in milliseconds")
     parser.add_argument("--policies", action="store_true", help="every policy on the trace of prefixes (minutes)")
     parser.add_argument("--cache-tokens", type=int, default=CACHES[0], help="with --policies")
+    parser.add_argument("--only", nargs="*", choices=PAPER, default=tuple(PAPER))
+    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, help="numbers of replicas")
     args = parser.parse_args()
     times = None if args.arrivals is None else read_arrivals(args.arrivals)
     traces = {name: args.folder / f"ids-{name}.jsonl.gz" for name in (*PAPER, PREFIXES)}
@@ -100,10 +103,12 @@ def main() -> None:
     if args.policies:
         if times is None:
             parser.error("--policies needs --arrivals")
-        result["policies"] = every_policy(read_workload(traces[PREFIXES]), times, args.cache_tokens)
+        result["policies"] = every_policy(read_workload(traces[PREFIXES]), times, args.cache_tokens, args.counts)
         save("fleet_policies", result)
         return
-    result["workloads"] = {name: beside_the_paper(read_workload(traces[name]), times) for name in PAPER}
+    result["workloads"] = {
+        name: beside_the_paper(read_workload(traces[name]), times, args.counts) for name in args.only
+    }
     save("fleet_scale", result)
 
 

@@ -41,11 +41,11 @@ LAG_S: Final = 120.0
 
 
 def texts_of(trace: SyntheticTrace, name: str) -> list[str]:
-    """A text for each block, each token of it its own, so that no two share more than a label."""
+    """A text for each block. A word of three letters is a token to the engine, and by the proxy's estimate, too."""
     rng = random.Random(0)
     letters = "abcdefghijklmnopqrstuvwxyz"
     return [
-        f"{name}{number} " + " ".join("".join(rng.choices(letters, k=5)) for _ in range(tokens // SHRINK))
+        f"{name}{number} " + " ".join("".join(rng.choices(letters, k=3)) for _ in range(tokens // SHRINK))
         for number, tokens in enumerate(trace.tokens)
     ]
 
@@ -161,13 +161,15 @@ def killer(seen: Seen, total: int, stop: threading.Event) -> None:
         ray.kill(replica_of(application, deployment), no_restart=True)
 
 
-def arm(policy: str, count: int, cache_tokens: int, work: Sequence[Session], *, kill: bool = False) -> dict[str, Any]:
-    """One policy, from cold engines and proxies."""
+def arm(
+    policy: str, count: int, cache_tokens: int, work: Sequence[Session], *, kill: bool = False, own: bool = True
+) -> dict[str, Any]:
+    """One policy, from cold engines and proxies. ``own``: each proxy replica has two of the four engines."""
     for number in range(count):
         built = engines.build({"kind": "simulated", "cache_tokens": cache_tokens, "cpus": 0.1, "prefill_rate": 20_000})
         serve.run(built, name=f"engine{number}", route_prefix=f"/engines/{number}")
     urls = [f"http://127.0.0.1:{PORT}/engines/{number}" for number in range(count)]
-    scale = {"replicas": 2 if count > 1 else 1, "policy": policy, "cpus": 0.1}
+    scale = {"replicas": 2 if count > 1 else 1, "policy": policy, "cpus": 0.1, "own_engines": own}
     args = {"engines": urls, "cache_tokens": cache_tokens, "routing": policy.replace("-", "_"), "scale": scale}
     serve.run(app.build(args), name="pilot", route_prefix="/")
     seen, stop = Seen(), threading.Event()
@@ -189,7 +191,8 @@ def arms(args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     if not args.kill:
         yield "one engine", arm("context-aware", 1, ENGINES * args.cache_tokens, work)
     for policy in args.only or POLICIES:
-        yield policy + (" (killed)" if args.kill else ""), arm(policy, ENGINES, args.cache_tokens, work, kill=args.kill)
+        name = policy + (" (killed)" if args.kill else "") + (" (all engines)" if args.all_engines else "")
+        yield name, arm(policy, ENGINES, args.cache_tokens, work, kill=args.kill, own=not args.all_engines)
 
 
 def main() -> None:
@@ -198,6 +201,7 @@ def main() -> None:
     parser.add_argument("--cache-tokens", type=int, default=8_000, help="of each of the four engines")
     parser.add_argument("--only", nargs="*", choices=POLICIES)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--all-engines", action="store_true", help="every proxy replica uses every engine")
     args = parser.parse_args()
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="300")
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
@@ -211,7 +215,8 @@ def main() -> None:
         serve.shutdown()
         ray.shutdown()
     head = {"ray": ray.__version__, "engines": ENGINES, "cache_tokens": args.cache_tokens, "sessions": args.sessions}
-    save("ray_serve_killed" if args.kill else "ray_serve", {**head, "arms": found})
+    name = "ray_serve" + ("_killed" if args.kill else "") + ("_all_engines" if args.all_engines else "")
+    save(name, {**head, "arms": found})
 
 
 if __name__ == "__main__":

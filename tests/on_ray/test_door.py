@@ -224,7 +224,11 @@ def test_an_app_below_a_root_sees_its_own_paths() -> None:
         seen.append((scope["raw_path"], scope["path"], scope["root_path"]))
 
     client = Client(b"")
-    asyncio.run(below_root(app)(scope_of("/x", root="/r"), client.receive, client.send))
+
+    async def once() -> None:
+        await below_root(app)(scope_of("/x", root="/r"), client.receive, client.send)
+
+    asyncio.run(once())
     assert seen == [(b"/x", "/x", "")]
 
 

@@ -41,7 +41,7 @@ def test_contexts_that_share_nothing_are_dealt_out_evenly() -> None:
 
 
 def test_what_shares_a_block_stays_together() -> None:
-    many = [[1000 + i % 4, i] for i in range(80)]
+    many: list[list[BlockId]] = [[1000 + i % 4, i] for i in range(80)]
     found = partition(batch_of(many), 4)
     assert sorted({many[i][0] for i in part} for part in found) == [{1000}, {1001}, {1002}, {1003}]
 

@@ -32,7 +32,7 @@ ROUTER = "prefixpilot.ray.router:PolicyRouter"
 class Pilot:
     """A proxy replica. Serve makes it, in an actor of its own."""
 
-    async def __init__(self, settings: RaySettings) -> None:
+    async def __init__(self, settings: RaySettings) -> None:  # type: ignore[misc]  # Serve awaits it
         rank = serve.get_replica_context().rank
         self._hosted = HostedApp(create_app(settings.proxy(0 if rank is None else rank.rank)))
         await self._hosted.start()
@@ -83,7 +83,7 @@ def build(args: Mapping[str, Any]) -> Any:
 def application(settings: RaySettings) -> Any:
     """The same, of settings."""
     scale = settings.scale
-    router = {"policy": scale.policy, "cache_tokens": settings.cache_tokens}
+    router = {"policy": scale.policy, "cache_tokens": settings.tokens_of_a_replica}
     pilots = serve.deployment(
         Pilot,
         name="pilots",

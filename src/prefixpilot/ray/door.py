@@ -31,6 +31,7 @@ log = logging.getLogger("prefixpilot.ray")
 
 ATTEMPTS: Final = 3
 READS: Final = ("GET", "HEAD", "OPTIONS")
+_LATER: Final = ((b"retry-after", b"1"),)
 
 
 class Answer(Protocol):
@@ -111,18 +112,15 @@ class Door:
                     log.warning("broken off: its replica is lost (%s)", type(error).__name__)
                     raise
                 if not left:
-                    message = "no proxy replica could answer; try again"
-                    raise RefusedError(503, message, "server_error", None, "replica_lost", _LATER) from None
+                    why = "no proxy replica could answer; try again"
+                    raise RefusedError(503, why, "server_error", None, "replica_lost", _LATER) from None
                 log.warning("asked again: the replica is lost (%s)", type(error).__name__)
             except self._full:
-                message = "too many requests wait already; try again"
-                raise RefusedError(503, message, "server_error", None, "overloaded", _LATER) from None
+                why = "too many requests wait already; try again"
+                raise RefusedError(503, why, "server_error", None, "overloaded", _LATER) from None
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
-
-
-_LATER: Final = ((b"retry-after", b"1"),)
 
 
 async def _refuse(exchange: Exchange, scope: Scope, refusal: RefusedError) -> None:

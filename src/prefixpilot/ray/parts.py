@@ -55,7 +55,7 @@ def parts_of(entries: Sequence[WorkloadRequest], parts: int, config: PilotConfig
 def _context(store: BlockStore, request: Request, several: bool) -> BatchContext:
     """``several``: there are several trees, and a block of one is none of another."""
     stored = {known.block_id: known.tokens for known in store.intern_all(request.blocks)}
-    names = [f"{request.tenant}\0{request.scope}\0{block}" for block in stored] if several else stored
+    names = [f"{request.tenant}\0{request.scope}\0{block!r}" for block in stored] if several else stored
     return BatchContext(request.request_id, tuple(names), tuple(stored.values()))
 
 

@@ -75,6 +75,13 @@ class RaySettings(ProxySettings):
 
     scale: ScaleSettings = field(default_factory=ScaleSettings)
 
+    @property
+    def tokens_of_a_replica(self) -> int | None:
+        """What the caches of a replica's share of the engines hold; ``None``: not known."""
+        if self.cache_tokens is None:
+            return None
+        return max(1, self.cache_tokens * len(self.all_engines) // self.scale.replicas)
+
     def proxy(self, rank: int) -> ProxySettings:
         """What the replica of that rank is started with: a directory of its own, where conversations are on disk."""
         own = {each.name: getattr(self, each.name) for each in fields(ProxySettings)}
