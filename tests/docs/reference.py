@@ -17,8 +17,11 @@ ENGINE: Final = "http://127.0.0.1:8000"
 EXAMPLES: Final[Mapping[str, Any]] = {
     "cache_tokens": 1_000_000,
     "max_displacement": 8,
+    "engines": ("http://127.0.0.1:8000", "http://127.0.0.1:8001"),
     "index": "index.json.gz",
     "store.state_dir": "/var/lib/prefixpilot",
+    "store.redis_url": "redis://127.0.0.1:6379/0",
+    "store.redis_password_file": "/etc/prefixpilot/redis-password",
     "store.context_window": 32_768,
     "cache.replay": "tcp://*:5558",
     "cache.tokenizer": "/models/our-model",

@@ -58,7 +58,7 @@ def test_every_setting_has_a_meaning_and_stands_in_the_sample_file() -> None:
     for setting in schema(ServeSettings):
         assert setting.doc, setting.key
     documented = {line.removeprefix("# ").partition(" = ")[0] for line in sample.splitlines() if " = " in line}
-    secrets = {"token", "cache_salt_secret"}
+    secrets = {"token", "cache_salt_secret", "redis_password"}
     assert documented == {setting.path[-1] for setting in schema(ServeSettings)} - secrets
 
 

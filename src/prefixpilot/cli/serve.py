@@ -64,6 +64,12 @@ examples:
   prefixpilot serve --engine https://HOST/v1
       a cloud API; send your key to the proxy as you send it to them: it is passed on and not stored
 
+  prefixpilot serve --engine http://10.0.0.1:8000 --engine http://10.0.0.2:8000
+      several engines of one model: each request goes where most of its prompt is cached (--routing)
+
+  prefixpilot serve --engine http://127.0.0.1:8000 --store redis://127.0.0.1:6379/0
+      conversations in Redis or Valkey, shared by all proxies that name it
+
   prefixpilot plan batch.jsonl --save-index index.json.gz -o planned.jsonl
   prefixpilot serve --engine http://127.0.0.1:8000 --index index.json.gz
       start with the index of a batch that the engine has just run
@@ -87,7 +93,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "serve",
         help="run the proxy before an engine",
-        usage="prefixpilot serve --engine URL|embedded [--config FILE] [--SETTING VALUE ...]",
+        usage="prefixpilot serve --engine URL|embedded [--engine URL ...] [--config FILE] [--SETTING VALUE ...]",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -239,11 +245,12 @@ def _announce_when_ready(server: RunningProxy, settings: ProxySettings, engine: 
         if engine is not None and not engine.running:
             raise _engine_ended(engine)
         if not told:
-            waiting = f"listening on {server.url}, waiting for the engine {settings.engine}: {missing[:300]}"
+            waited_for = " or ".join(settings.all_engines)
+            waiting = f"listening on {server.url}, waiting for the engine {waited_for}: {missing[:300]}"
             print(waiting, file=sys.stderr, flush=True)
             told = True
         time.sleep(POLL_S)
-    where = settings.engine if engine is None else f"embedded llama.cpp on {engine.base_url}"
+    where = ", ".join(settings.all_engines) if engine is None else f"embedded llama.cpp on {engine.base_url}"
     model = server.first_model() or "MODEL" if engine is None else engine.model.stem
     print(ready_text(server.url, where, settings.mode, model), flush=True)
 

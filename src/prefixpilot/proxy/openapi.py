@@ -231,7 +231,10 @@ def _forget() -> dict[str, Any]:
 def _api_path(name: str) -> dict[str, Any]:
     body = {"type": "object", "properties": {"context_blocks": _ref("ContextBlocks")}}
     parameters = [_parameter(header, "header", text, schema) for header, text, schema in _HEADERS]
-    plan = {"X-PrefixPilot-Plan": {"description": "what was done, as JSON", "schema": {"type": "string"}}}
+    plan = {
+        "X-PrefixPilot-Plan": {"description": "what was done, as JSON", "schema": {"type": "string"}},
+        "X-PrefixPilot-Engine": {"description": "which of several engines answered", "schema": {"type": "integer"}},
+    }
     answers = {
         "200": {"description": "The engine's answer", "headers": plan},
         "400": _error("A header or context_blocks that cannot be used"),
@@ -241,7 +244,7 @@ def _api_path(name: str) -> dict[str, Any]:
         "413": _error("A body that must be read, and is too long"),
         "429": _error("Too many requests of this tenant are under way"),
         "502": _error("The engine cannot be reached"),
-        "503": _error("Too many requests are under way, or the proxy is ending"),
+        "503": _error("Too many requests are under way, the proxy is ending, or no engine is fit"),
         "504": _error("The engine did not answer in time"),
         "default": {"description": "The engine's own answer, as it came"},
     }

@@ -30,9 +30,9 @@ from ..raw_engine import RawEngine, RawRequest, plain
 from ..support import Answer, Messages, assistant, chat, fetch, metric, post_chat, user
 from ..watched import total, until
 
-SLOW = FleetSettings(check_interval=60)
+SLOW = FleetSettings(check_interval=60, eject_after=2)
 """No look after the first one, so that requests alone say what is wrong."""
-QUICK = FleetSettings(check_interval=0.05)
+QUICK = FleetSettings(check_interval=0.05, eject_after=2)
 DOCUMENTS = [f"Report {n}. " + f"{n} apples. " * 60 for n in range(12)]
 
 

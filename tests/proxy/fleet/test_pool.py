@@ -118,7 +118,7 @@ TestPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=N
 
 
 def pool(policy: str = "context-aware", count: int = 3) -> Pool:
-    return Pool(router_of(policy, 100_000), count, FleetSettings())
+    return Pool(router_of(policy, 100_000), count, FleetSettings(eject_after=2))
 
 
 def test_equal_beginnings_meet_and_strangers_spread() -> None:

@@ -25,7 +25,7 @@ class FleetSettings:
     """
 
     check_interval: float = 2.0
-    eject_after: int = 2
+    eject_after: int = 3
     return_after: int = 2
     retries: int = 2
     standby: tuple[str, ...] = ()
