@@ -21,7 +21,9 @@ from prefixpilot.bench import sent_prompts
 from prefixpilot.bench.arrivals import read_arrivals, recorded
 from prefixpilot.bench.fleet import FleetReport, Service, simulate_fleet
 from prefixpilot.bench.replaying import Mode, SentPrompt
+from prefixpilot.config import PilotConfig
 from prefixpilot.prefix_cache import RadixPrefixCache
+from prefixpilot.ray.parts import parts_of
 from prefixpilot.routing import POLICIES, router_of
 from prefixpilot.workloads import Workload, read_workload
 
@@ -55,6 +57,19 @@ def planned(workload: Workload, mode: Mode, cache_tokens: int) -> list[SentPromp
     return list(sent_prompts(workload, mode, cache_tokens))
 
 
+def in_parts(workload: Workload, count: int, cache_tokens: int) -> tuple[dict[str, float], float]:
+    """A part of the batch for each replica, planned by itself (`plan --ray`): figures, and requests a second."""
+    entries, reports = workload.requests, []
+    for part in parts_of(entries, count, PilotConfig()):
+        prompts = planned(Workload(workload.name, tuple(entries[i] for i in part)), "offline", cache_tokens)
+        reports.append(fleet(prompts, "round-robin", 1, cache_tokens))
+    total = sum(replica.prompt_tokens for report in reports for replica in report.replicas)
+    computed = [report.prefilled_tokens for report in reports]
+    speed = len(entries) / max(report.makespan_s for report in reports)
+    hit_rate, imbalance = 1 - sum(computed) / total, max(computed) * count / sum(computed)
+    return {"hit_rate": round(hit_rate, 4), "imbalance": round(imbalance, 4), "requests_per_s": round(speed, 4)}, speed
+
+
 def beside_the_paper(workload: Workload, times: list[float] | None, counts: Sequence[int]) -> dict[str, Any]:
     """By cache and replicas: hit rates, and throughput as a multiple of given order and round robin."""
     found: dict[str, Any] = {}
@@ -69,6 +84,8 @@ def beside_the_paper(workload: Workload, times: list[float] | None, counts: Sequ
                 report = fleet(ours, "context-aware", count, cache_tokens)
                 arms[mode] = {**row(report), "throughput": round(report.requests_per_s / plain.requests_per_s, 3)}
                 arms[mode]["prefill"] = round(plain.prefilled_tokens / report.prefilled_tokens, 3)
+            arms["parts"], speed = in_parts(workload, count, cache_tokens)
+            arms["parts"]["throughput"] = round(speed / plain.requests_per_s, 3)
             if times is not None:
                 online = planned(workload, "online", count * cache_tokens)
                 arms["given, at recorded arrivals"] = row(fleet(given, "round-robin", count, cache_tokens, times))
