@@ -166,9 +166,10 @@ def arm(
 ) -> dict[str, Any]:
     """One policy, from cold engines and proxies. ``own``: each proxy replica has two of the four engines."""
     for number in range(count):
-        built = engines.build({"kind": "simulated", "cache_tokens": cache_tokens, "cpus": 0.1, "prefill_rate": 20_000})
+        told = {"kind": "simulated", "cache_tokens": cache_tokens, "cpus": 0.1, "prefill_rate": 20_000}
+        built = engines.build({**told, "port": PORT + 1 + number})
         serve.run(built, name=f"engine{number}", route_prefix=f"/engines/{number}")
-    urls = [f"http://127.0.0.1:{PORT}/engines/{number}" for number in range(count)]
+    urls = [f"http://127.0.0.1:{PORT + 1 + number}" for number in range(count)]
     scale = {"replicas": 2 if count > 1 else 1, "policy": policy, "cpus": 0.1, "own_engines": own}
     args = {"engines": urls, "cache_tokens": cache_tokens, "routing": policy.replace("-", "_"), "scale": scale}
     serve.run(app.build(args), name="pilot", route_prefix="/")

@@ -72,7 +72,7 @@ def test_the_file_for_serve_is_made_of_arguments_that_are_read() -> None:
     applications = yaml.safe_load(file.read_text())["applications"]
     *engines, proxy = applications
     read = arguments(RaySettings, proxy["args"])
-    assert read.engines == tuple(f"http://127.0.0.1:8000{engine['route_prefix']}" for engine in engines)
+    assert read.engines == tuple(f"http://127.0.0.1:{engine['args']['port']}" for engine in engines)
     assert read.scale.replicas == 2
     assert [each["import_path"].partition(":")[2] for each in applications] == ["build"] * 3
     for engine in engines:
@@ -85,6 +85,7 @@ def test_the_file_for_serve_is_made_of_arguments_that_are_read() -> None:
         ({"kind": "best"}, "use one of: embedded, simulated"),
         ({"cache_tokens": 0}, "cache_tokens"),
         ({"cpus": -1}, "cpus"),
+        ({"port": 70_000}, "port"),
         ({"modell": "x.gguf"}, "near are: model"),
     ],
 )

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prefixpilot.errors import EngineError
 from prefixpilot.proxy.app import create_app
+from prefixpilot.proxy.server import serve_in_thread
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.ray.carried import AsgiApp, below_root
 from prefixpilot.ray.installed import serve
@@ -43,9 +45,16 @@ class Engine:
     def __init__(self, settings: EngineSettings) -> None:
         self._engine = _embedded(settings) if settings.kind == EMBEDDED else _simulated(settings)
         self._running = self._engine.__enter__()
+        if settings.port is not None:
+            passing_on = replace(self._passing_on, host=settings.host, port=settings.port)
+            self._own_port = serve_in_thread(passing_on).start()
+
+    @property
+    def _passing_on(self) -> ProxySettings:
+        return ProxySettings(engine=self._running.base_url, mode="off", slots="off")
 
     def __serve_build_asgi_app__(self) -> AsgiApp:
-        return below_root(create_app(ProxySettings(engine=self._running.base_url, mode="off", slots="off")))
+        return below_root(create_app(self._passing_on))
 
     def check_health(self) -> None:
         """Asked by Serve, which starts another engine in the place of one that raises."""

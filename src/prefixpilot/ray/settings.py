@@ -107,6 +107,10 @@ class EngineSettings:
         cache_tokens: capacity of the cache; not set: no bound. Simulated only.
         prefill_rate: prompt tokens a second; not set: at once. Simulated only.
         chunk_delay: seconds before each piece of a stream. Simulated only.
+        host: on which it listens with `port`.
+        port: a port of its own, beside its path under Serve: http://HOST:PORT is its address. Requests that were under
+            way on it when it died are then tried on another engine, if their answers had not begun; Serve's own HTTP
+            gives those a 500. Not set: its path only.
         cpus: that Ray sets aside for it.
 
     Raises:
@@ -120,12 +124,16 @@ class EngineSettings:
     cache_tokens: int | None = None
     prefill_rate: float | None = None
     chunk_delay: float = 0.0
+    host: str = "127.0.0.1"
+    port: int | None = None
     cpus: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("cache_tokens", "prefill_rate"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number above 0, or leave it out")
+        if self.port is not None and not 1 <= self.port <= 65535:
+            raise ConfigError("port", f"is {self.port}", "use 1 to 65535")
         for name in ("chunk_delay", "cpus"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(name, f"is {getattr(self, name)!r}", "use a number of 0 or more")
