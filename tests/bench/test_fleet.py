@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from prefixpilot.bench import sent_prompts, simulate
+from prefixpilot.bench.arrivals import recorded
 from prefixpilot.bench.fleet import Service, simulate_fleet
 from prefixpilot.bench.replaying import SentPrompt
 from prefixpilot.cli import main
@@ -118,3 +120,34 @@ def test_flags_of_a_fleet_need_one(trace: Path, capsys: pytest.CaptureFixture[st
 def test_bad_input_is_one_line(trace: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
     assert main(["replay", str(trace), "--cache-tokens", "5000", "--replicas", "2", *more]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_requests_come_when_those_of_a_recorded_service_did() -> None:
+    times = [4.0, 1.0, 2.0]
+    assert list(islice(recorded(times), 5)) == pytest.approx([0.0, 1.0, 3.0, 4.5, 5.5])  # one mean gap, then anew
+    stretched = list(islice(recorded(times, rate=0.5), 301))
+    assert stretched[300] == pytest.approx(300 / 0.5)
+    report = simulate_fleet([prompt(1), prompt(2)], RoundRobin(), caches(1), FAST, arrivals=[0.0, 10.0])
+    assert report.makespan_s == 11.0
+
+
+@pytest.mark.parametrize(("times", "rate"), [([], None), ([3.0, 3.0], None), ([1.0, 2.0], 0.0)])
+def test_arrivals_that_cannot_be_used(times: list[float], rate: float | None) -> None:
+    with pytest.raises(ConfigError, match=r"arrivals|rate"):
+        recorded(times, rate)
+
+
+def test_the_command_takes_recorded_arrivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, arrivals = tmp_path / "t.jsonl", tmp_path / "a.jsonl"
+    trace.write_text(
+        '{"trace": "t", "tokens": [1000, 1000]}\n'
+        '{"request_id": "a", "blocks": [0]}\n{"request_id": "b", "blocks": [1]}\n{"request_id": "c", "blocks": [0]}\n'
+    )
+    arrivals.write_text('{"timestamp": 0, "hash_ids": []}\n{"timestamp": 3000}\n{"timestamp": 60000}\n')
+    command = ["replay", str(trace), "--replicas", "2", "--cache-tokens", "9000", "--arrivals", str(arrivals), "--json"]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)["routing"]["context-aware"]
+    assert report["makespan_s"] == pytest.approx(60.0, abs=0.2)
+    arrivals.write_text('{"timestamp": "soon"}\n')
+    assert main(command) == 2
+    assert "timestamp" in capsys.readouterr().err

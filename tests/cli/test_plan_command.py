@@ -249,3 +249,22 @@ def test_a_key_that_stands_twice_is_an_error(tmp_path: Path, capsys: pytest.Capt
     path.write_text('{"trace": "t", "tokens": [1, 1]}\n{"request_id": "a", "blocks": [0], "blocks": [1]}\n')
     assert main(["plan", str(path)]) == 2
     assert ":2: is not usable JSON (the key 'blocks' stands twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--parts", "2"], "--parts: goes with --ray only"),
+        (["--keep-parts"], "--keep-parts: goes with --ray only"),
+        (["--ray"], "-o: is needed with --ray"),
+        (["--ray", "-o", "{out}", "--save-index", "{out}.index"], "--save-index: goes without --ray"),
+    ],
+)
+def test_flags_of_ray_that_do_not_go_together(
+    more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.jsonl"
+    trace.write_text('{"trace": "t", "tokens": [5]}\n{"request_id": "a", "blocks": [0]}\n')
+    given = [flag.format(out=tmp_path / "out.jsonl") for flag in more]
+    assert main(["plan", str(trace), *given]) == 2
+    assert message in capsys.readouterr().err

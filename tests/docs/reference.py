@@ -18,6 +18,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "cache_tokens": 1_000_000,
     "max_displacement": 8,
     "engines": ("http://127.0.0.1:8000", "http://127.0.0.1:8001"),
+    "fleet.standby": ("http://127.0.0.1:8001",),
     "index": "index.json.gz",
     "store.state_dir": "/var/lib/prefixpilot",
     "store.redis_url": "redis://127.0.0.1:6379/0",

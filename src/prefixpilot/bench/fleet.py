@@ -8,18 +8,16 @@ moment it is sent: those before it in the queue are computed before it.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from prefixpilot.bench.arrivals import poisson
 from prefixpilot.bench.replaying import SentPrompt
 from prefixpilot.errors import ConfigError
 from prefixpilot.prefix_cache import PrefixCache
 from prefixpilot.routing import Load, RoutedRequest, Router
-
-_SEED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +110,14 @@ def simulate_fleet(
     caches: Sequence[PrefixCache],
     service: Service | None = None,
     on_request: Callable[[], object] = lambda: None,
+    arrivals: Iterable[float] | None = None,
 ) -> FleetReport:
     """Send prompts to the replicas that the router names. O(prompts x replicas), and what the caches cost.
 
     Args:
         prompts: in the order in which they arrive.
         caches: one a replica, as they are.
+        arrivals: seconds at which they do, rising, as many at least; ``None``: as the service's rate says.
 
     Raises:
         ConfigError: no cache.
@@ -126,10 +126,8 @@ def simulate_fleet(
         raise ConfigError("replicas", "is 0", "use an int of 1 or more")
     service = service or Service()
     fleet = [_Replica(cache, service) for cache in caches]
-    rng, now, predicted = random.Random(_SEED), 0.0, 0
-    ttfts = []
-    for sent in prompts:
-        now += rng.expovariate(service.rate) if service.rate is not None else 0.0
+    predicted, ttfts = 0, []
+    for sent, now in zip(prompts, poisson(service.rate) if arrivals is None else arrivals, strict=False):
         request = RoutedRequest(sent.prompt, sent.conversation)
         route = router.route(request, [replica.load(now) for replica in fleet])
         router.sent(request, route.replica)

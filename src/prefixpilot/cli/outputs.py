@@ -50,6 +50,11 @@ class Output:
         with _naming(self._name):
             self._stream.write(json.dumps(value).encode("ascii") + b"\n")
 
+    def copy(self, stream: IO[bytes]) -> None:
+        """Write what another file of such lines holds. Raises ConfigError."""
+        with _naming(self._name):
+            shutil.copyfileobj(stream, self._stream)
+
     def close(self) -> None:
         """Everything is written. Raises ConfigError if the file cannot take it."""
         with _naming(self._name):

@@ -117,11 +117,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --replicas: context-aware (default), round-robin, least-loaded, consistent-hash, prefix-hash or all",
     )
     for name, of in (
-        ("rate", "requests that arrive a second, at random times (default: all are there at the beginning)"),
+        (
+            "rate",
+            "requests that arrive a second, at random times; with --arrivals, the average that these are stretched "
+            "to (default: all are there at the beginning, or as recorded)",
+        ),
         ("prefill-rate", "prompt tokens that a replica computes a second (default 10,000)"),
         ("decode-rate", "tokens of an answer a second (default 50)"),
     ):
         parser.add_argument(f"--{name}", type=float, metavar="R", help=f"with --replicas: {of}")
+    parser.add_argument(
+        "--arrivals",
+        metavar="FILE",
+        help='with --replicas: requests come when those of FILE did, JSON lines with "timestamp" in milliseconds',
+    )
     parser.add_argument("--answer-tokens", type=nonnegative_int, metavar="N", help="with --replicas (default 100)")
     parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")

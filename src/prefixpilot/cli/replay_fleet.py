@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prefixpilot.cli.options import pilot_config
@@ -20,7 +21,7 @@ ALL: Final = "all"
 DEFAULT: Final = "context-aware"
 MAX_REPLICAS: Final = 1_024
 """Each request looks at every replica's load, and each replica has a cache: above that a replay takes hours."""
-_FLAGS: Final = ("routing", "rate", "prefill_rate", "decode_rate", "answer_tokens")
+_FLAGS: Final = ("routing", "rate", "prefill_rate", "decode_rate", "answer_tokens", "arrivals")
 
 
 def refuse_fleet_flags(args: argparse.Namespace) -> None:
@@ -37,6 +38,7 @@ def refuse_fleet_flags(args: argparse.Namespace) -> None:
 def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
     """Replay over ``args.replicas`` engines, with one policy or with all of them."""
     from prefixpilot.bench import sent_prompts
+    from prefixpilot.bench.arrivals import read_arrivals, recorded
     from prefixpilot.bench.fleet import Service, simulate_fleet
     from prefixpilot.cli.progress import progress
     from prefixpilot.routing import POLICIES, router_of
@@ -49,8 +51,9 @@ def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
     names = POLICIES if args.routing == ALL else (args.routing or DEFAULT,)
     page = args.page_size or 1
     routers = [router_of(name, args.cache_tokens, page) for name in names]
-    speeds = {name: getattr(args, name) for name in _FLAGS[1:] if getattr(args, name) is not None}
+    speeds = {name: getattr(args, name) for name in _FLAGS[1:-1] if getattr(args, name) is not None}
     service = Service(**speeds)
+    times = None if args.arrivals is None else read_arrivals(Path(args.arrivals))
     workload = read_workload(args.trace)
     whole = None if args.cache_tokens is None else args.cache_tokens * args.replicas
     reports: dict[str, FleetReport] = {}
@@ -60,7 +63,14 @@ def replay_fleet(args: argparse.Namespace, rendering: Rendering | None) -> int:
                 workload, args.mode, whole, multi_turn=args.multi_turn, config=pilot_config(args), rendering=rendering
             )
             caches = [_cache(args.cache_tokens, page) for _ in range(args.replicas)]
-            reports[name] = simulate_fleet(prompts, router, caches, service, lambda: advance(1))
+            reports[name] = simulate_fleet(
+                prompts,
+                router,
+                caches,
+                service,
+                lambda: advance(1),
+                None if times is None else recorded(times, args.rate),
+            )
     head = f"{workload.name}, {len(workload.requests):,} requests, {args.mode}, {args.replicas} replicas"
     print_summary(json.dumps(_json(head, reports)) if args.json else _table(head, reports), sys.stdout)
     return 0

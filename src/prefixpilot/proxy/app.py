@@ -103,7 +103,6 @@ class ProxyApp:
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
         self._engines = Engines(settings, self._planner, self.metrics, self._attempt, clock)
-        self._cache = self._engines.all[0].cache
         self._ordinary = OrdinaryTreat.of(
             settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )

@@ -267,6 +267,11 @@ class ProxySettings:
         if self.engines[0] != self.engine:
             reason = f"begins with {self.engines[0]}, and the engine is {self.engine}"
             raise ConfigError("engines", reason, "give all engines in one place")
+        unknown = next((url for url in self.fleet.standby if engine_root(url) not in roots), None)
+        if unknown is not None:
+            raise ConfigError("fleet.standby", f"names {unknown}, which is none of engines", "name it there, too")
+        if not set(roots) - {engine_root(url) for url in self.fleet.standby}:
+            raise ConfigError("fleet.standby", "names all engines", "leave one out")
         try:
             self.cache.of_engine(0, len(self.engines))
         except ConfigError as error:
@@ -277,16 +282,24 @@ class ProxySettings:
         """Their base URLs, one or more."""
         return self.engines or (self.engine,)
 
+    @property
+    def standby(self) -> frozenset[int]:
+        """Numbers of the engines that stand in for the others."""
+        roots = {engine_root(url) for url in self.fleet.standby}
+        return frozenset(i for i, engine in enumerate(self.all_engines) if engine_root(engine) in roots)
+
     def of_engine(self, number: int) -> ProxySettings:
         """The settings of a proxy of that engine alone."""
         own = {each.name: getattr(self, each.name) for each in fields(ProxySettings)}
         cache = self.cache.of_engine(number, len(self.all_engines))
-        return ProxySettings(**{**own, "engine": self.all_engines[number], "engines": (), "cache": cache})
+        return ProxySettings(
+            **{**own, "engine": self.all_engines[number], "engines": (), "fleet": FleetSettings(), "cache": cache}
+        )
 
     @property
     def pilot(self) -> PilotConfig:
-        """Settings of the index: it may hold what all engines hold together."""
-        held = None if self.cache_tokens is None else self.cache_tokens * len(self.all_engines)
+        """Settings of the index: it may hold what all engines hold together, but for those that stand by."""
+        held = None if self.cache_tokens is None else self.cache_tokens * (len(self.all_engines) - len(self.standby))
         return PilotConfig(
             cache_tokens=held,
             max_contexts=self.max_contexts,

@@ -4,9 +4,12 @@ from prefixpilot.routing.base import Load, Route, RoutedRequest, Router
 from prefixpilot.routing.baselines import ConsistentHash, LeastLoaded, PrefixHash, RoundRobin
 from prefixpilot.routing.context_aware import ContextAware
 from prefixpilot.routing.policies import POLICIES, PolicyName, router_of
+from prefixpilot.routing.seats import Change, Seats
+from prefixpilot.routing.shared_blocks import SharedBlocks
 
 __all__ = [
     "POLICIES",
+    "Change",
     "ConsistentHash",
     "ContextAware",
     "LeastLoaded",
@@ -17,5 +20,7 @@ __all__ = [
     "Route",
     "RoutedRequest",
     "Router",
+    "Seats",
+    "SharedBlocks",
     "router_of",
 ]

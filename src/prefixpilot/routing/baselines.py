@@ -51,7 +51,7 @@ class ConsistentHash(_Blind):
     def route(self, request: RoutedRequest, loads: Sequence[Load]) -> Route:
         """See :class:`~prefixpilot.routing.base.Router`."""
         key = request.conversation or _key(request, len(request.prompt))
-        return Route(_rendezvous(key, available(loads)), 0, "hash")
+        return Route(rendezvous(key, available(loads)), 0, "hash")
 
 
 class PrefixHash(_Blind):
@@ -74,13 +74,13 @@ class PrefixHash(_Blind):
                 break
             reached += segment.tokens
             count += 1
-        return Route(_rendezvous(_key(request, count), available(loads)), 0, "hash")
+        return Route(rendezvous(_key(request, count), available(loads)), 0, "hash")
 
 
 def _key(request: RoutedRequest, segments: int) -> str:
     return "\0".join(repr(segment) for segment in request.prompt[:segments])
 
 
-def _rendezvous(key: str, replicas: Sequence[int]) -> int:
-    """Highest random weight: the replica whose hash with the key is largest."""
+def rendezvous(key: str, replicas: Sequence[int]) -> int:
+    """Highest random weight: the replica whose hash with the key is largest. Few keys move where one comes or goes."""
     return max(replicas, key=lambda index: hashlib.blake2b(f"{index}\0{key}".encode(), digest_size=8).digest())

@@ -88,7 +88,7 @@ class Engines:
 
         self.all = tuple(engine(number) for number in range(count))
         self._trackers = tuple(each.cache for each in self.all if each.cache is not None)
-        self.pool = Pool(router(settings), count, settings.fleet)
+        self.pool = Pool(router(settings), count, settings.fleet, settings.standby)
         self.figures = FleetFigures(metrics.registry, count) if self.several else None
         self._looks: asyncio.Task[None] | None = None
 

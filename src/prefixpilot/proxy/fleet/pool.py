@@ -37,10 +37,12 @@ class Pool:
     Args:
         router: the policy.
         count: of engines.
+        standby: numbers of those that get requests only while no other is fit.
     """
 
-    def __init__(self, router: Router, count: int, settings: FleetSettings) -> None:
+    def __init__(self, router: Router, count: int, settings: FleetSettings, standby: frozenset[int] = NOBODY) -> None:
         self._router = router
+        self._standby = standby
         self._settings = settings
         self.health = tuple(Health(settings.eject_after, settings.return_after) for _ in range(count))
         self._in_flight = [0] * count
@@ -48,16 +50,16 @@ class Pool:
 
     def loads(self, without: Set[int] = NOBODY) -> list[Load]:
         """How busy each engine is; of those that are out, or in ``without``, that they take nothing."""
+        fit = self.fit(without)
         return [
-            Load(flight, prefill, health.fit and number not in without)
-            for number, (flight, prefill, health) in enumerate(
-                zip(self._in_flight, self._prefill, self.health, strict=True)
-            )
+            Load(flight, prefill, number in fit)
+            for number, (flight, prefill) in enumerate(zip(self._in_flight, self._prefill, strict=True))
         ]
 
     def fit(self, without: Set[int] = NOBODY) -> list[int]:
-        """Engines that take requests."""
-        return [number for number, health in enumerate(self.health) if health.fit and number not in without]
+        """Engines that take requests; those that stand by if there is no other."""
+        fit = [number for number, health in enumerate(self.health) if health.fit and number not in without]
+        return [number for number in fit if number not in self._standby] or fit
 
     def spare(self, tried: Set[int]) -> bool:
         """Whether another engine may be tried, once the last of ``tried`` has failed."""

@@ -17,6 +17,8 @@ class FleetSettings:
         return_after: looks in a row that find it well, after which it gets requests again.
         retries: other engines that are tried with a request before it is given up; only while nothing of an answer has
             come.
+        standby: base URLs, out of `engines`, of those that get requests only while no other engine is fit: theirs come
+            from another proxy.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -26,6 +28,7 @@ class FleetSettings:
     eject_after: int = 3
     return_after: int = 2
     retries: int = 2
+    standby: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.check_interval > 0:
