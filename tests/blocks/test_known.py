@@ -18,7 +18,7 @@ def test_a_block_is_as_if_made_anew_and_the_same_when_it_comes_again(
     drawn: list[tuple[str, int | str | None, str | None]],
 ) -> None:
     known = KnownBlocks(1 << 20)
-    made = {}
+    made: dict[tuple[str, int | str | None, str | None], ContextBlock] = {}
     for text, id, title in drawn:
         block = known.of(text, id, title)
         assert block == ContextBlock(text, id, title) and type(block.id) is type(id)
