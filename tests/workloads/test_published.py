@@ -247,7 +247,7 @@ def test_a_trace_of_a_data_set_is_the_data_set(tmp_path: Path, capsys: pytest.Ca
     folder, numbers = tmp_path / "text", tmp_path / "ids.jsonl.gz"
     assert main(["trace", source, "--texts", str(folder), "-o", str(numbers)]) == 0
     told = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line[-1:].isdigit())
-    assert (told["with an answer"], told["nearest overlap"]) == ("2", "0.500")
+    assert (told["requests"], told["with an answer"], told["nearest overlap"]) == ("2", "2", "0.000")
     whole, again = read_workload(source), read_workload(folder)
     for mine, theirs in zip(again.requests, whole.requests, strict=True):
         assert (mine.query, mine.answers, mine.evidence) == (theirs.query, theirs.answers, theirs.evidence)
