@@ -26,7 +26,7 @@ PURE := $(addprefix tests/,apis blocks compiled core dedup distance formats inde
 	providers request_ids residency tails volatile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-integrations test-vllm check lint format typecheck imports unit cov outer compiled test-compiled docs docs-update bench \
+.PHONY: help install serve demo test test-integrations test-vllm check lint format typecheck imports unit cov outer compiled test-compiled docs docs-update bench bench-smoke \
 	bench-online bench-ordering clean
 
 help: ## list these targets
