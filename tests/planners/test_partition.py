@@ -57,7 +57,7 @@ def test_parts_planned_apart_save_what_the_whole_saves(parts: int) -> None:
     found = partition(batch, parts)
     assert len(found) == parts
     apart = sum(saved_tokens(plan_shared_tokens([batch[i] for i in part], lambda block: block)) for part in found)
-    assert apart > 0.98 * whole  # the larger the batch, the nearer
+    assert apart > 0.97 * whole  # the larger the parts, the nearer: 8 of 12,500 save .9999
     tokens = [sum(sum(batch[i].tokens) for i in part) for part in found]
     assert max(tokens) < 1.2 * sum(tokens) / parts
 
