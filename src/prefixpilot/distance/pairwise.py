@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,9 @@ from prefixpilot.core import BlockId
 from prefixpilot.distance.device import Device, PairSums, pair_sums
 
 try:
-    from prefixpilot.distance import _overlaps as kernels
+    kernels: Any = import_module("prefixpilot.distance._overlaps")
 except ImportError:  # a pure build
-    kernels = None  # type: ignore[assignment]
+    kernels = None
 
 _CHUNK: Final = 1 << 16
 """Elements of the result that are computed together: a few arrays of so many stay in a core's cache."""

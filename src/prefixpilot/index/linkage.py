@@ -8,15 +8,16 @@ cluster is named by its smallest member.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 try:
-    from prefixpilot.index import _linkage as kernels
+    kernels: Any = import_module("prefixpilot.index._linkage")
 except ImportError:  # a pure build
-    kernels = None  # type: ignore[assignment]
+    kernels = None
 
 _DENSE: Final = 0.7
 """The matrix is made smaller when a smaller share of its rows are of living clusters."""

@@ -8,8 +8,9 @@ objective. A merge is charged a little for the tokens that either part can no lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from prefixpilot.planners.inverted_file import Floats, Ints, InvertedFile
 
 try:
-    from prefixpilot.planners import _agglomerate as kernels
+    kernels: Any = import_module("prefixpilot.planners._agglomerate")
 except ImportError:  # a pure build
-    kernels = None  # type: ignore[assignment]
+    kernels = None
 
 LOSS: Final = 0.05
 """Share of the tokens dropped from either part that a merge is charged; measured on the traces (docs/log.md)."""

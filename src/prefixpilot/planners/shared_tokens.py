@@ -132,7 +132,7 @@ def _forest(batch: _Batch, group: Ints, page_size: int) -> list[_Node]:
     """The trees of one group, in order of their first context."""
     arrays = [batch.arrays[i] for i in group.tolist()]
     nodes = {i: _Node(context=context) for i, context in enumerate(group.tolist())}
-    used, local = np.unique(np.concatenate(arrays), return_inverse=True) if arrays else (np.zeros(0), np.zeros(0))
+    used, local = np.unique(np.concatenate([*arrays, np.zeros(0, dtype=np.int64)]), return_inverse=True)
     if len(used):
         names = [batch.names[block] for block in used.tolist()]
         plan = agglomerate_best if len(group) <= SMALL else agglomerate
