@@ -17,6 +17,7 @@ from benchmarks import inputs, offline_arms, online_arms
 from benchmarks.inputs import Trace
 from benchmarks.machine import save
 
+from prefixpilot.bench.baselines import segments
 from prefixpilot.core import BatchContext
 from prefixpilot.planners.bound import spanning_forest_bound
 from prefixpilot.prefix_cache import RadixPrefixCache, replay
@@ -40,7 +41,7 @@ LONGEST_UP_TO = 5000
 
 
 def hit_rate(order: Sequence[BatchContext], capacity: int | None) -> float:
-    return round(replay(RadixPrefixCache(capacity), map(offline_arms.segments, order)).hit_rate, 4)
+    return round(replay(RadixPrefixCache(capacity), map(segments, order)).hit_rate, 4)
 
 
 def measure(trace: Trace, caches: Sequence[int | None]) -> dict[str, Any]:

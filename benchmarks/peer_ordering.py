@@ -25,10 +25,10 @@ from typing import Any
 from benchmarks import inputs, offline_arms, online_arms
 from benchmarks.inputs import Trace
 from benchmarks.machine import save
-from benchmarks.online_arms import reordered
 from benchmarks.ordering import hit_rate
 
 from prefixpilot import ContextPilot, Request
+from prefixpilot.bench.baselines import reordered
 from prefixpilot.core import BatchContext
 from prefixpilot.workloads.synthetic import zipf
 

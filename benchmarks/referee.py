@@ -19,6 +19,7 @@ from benchmarks.inputs import Trace
 from benchmarks.machine import save
 from tests.sglang.process import RadixCacheProcess
 
+from prefixpilot.bench.baselines import segments
 from prefixpilot.core import BatchContext
 from prefixpilot.prefix_cache import RadixPrefixCache, Segment, replay
 
@@ -33,7 +34,7 @@ ONLINE = "ContextPilot.optimize (ours)"
 
 def prompts(order: Sequence[BatchContext]) -> list[list[Segment]]:
     """Prompts in ids, each for SCALE tokens; the last of a block for what is left."""
-    return [[Segment(s.key, -(-s.tokens // SCALE)) for s in offline_arms.segments(context)] for context in order]
+    return [[Segment(s.key, -(-s.tokens // SCALE)) for s in segments(context)] for context in order]
 
 
 def total(order: list[list[Segment]]) -> int:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from benchmarks import offline_arms, online_arms, optimum, ordering, tables
+from benchmarks import offline_arms, optimum, ordering, tables
 from benchmarks.inputs import Trace, load
 
+from prefixpilot.bench.baselines import reordered
 from prefixpilot.core import BatchContext, RequestId
 from prefixpilot.planners.bound import spanning_forest_bound
 from prefixpilot.workloads.synthetic import disjoint, sessions, topical
@@ -69,6 +70,6 @@ def test_the_planner_is_near_the_optimum_and_tables_are_filled() -> None:
 
 def test_without_a_folder_traces_are_generated() -> None:
     assert [t.name for t in load(None, ["disjoint"])] == ["disjoint-1000"]
-    assert online_arms.reordered(TRACES[2].contexts[0], [4, 3, 2, 1, 0]).blocks == (4, 3, 2, 1, 0)
+    assert reordered(TRACES[2].contexts[0], [4, 3, 2, 1, 0]).blocks == (4, 3, 2, 1, 0)
     with pytest.raises(ValueError, match="no permutation"):
-        online_arms.reordered(TRACES[2].contexts[0], [1, 1])
+        reordered(TRACES[2].contexts[0], [1, 1])

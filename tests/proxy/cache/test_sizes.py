@@ -81,7 +81,7 @@ def test_a_restart_without_events_is_noticed() -> None:
         setup.settled()
         assert fetch(setup.url, "GET", "/stats").json()["sizes"]["live_requests"] > 0
         assert setup.engine.pages is not None and setup.engine.pages.begin_anew()
-        tracker = setup.proxy.app._cache
+        tracker = setup.proxy.app._engines.all[0].cache
         assert tracker is not None and tracker._sizes is not None and setup.proxy.app.loop is not None
         setup.proxy.app.loop.call_soon_threadsafe(tracker._sizes.ask_now)
         until(
