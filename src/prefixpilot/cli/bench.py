@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prefixpilot.cli.options import TRACE_FORMATS, positive_int
-from prefixpilot.cli.outputs import print_summary
+from prefixpilot.cli.outputs import print_summary, write_report
 from prefixpilot.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def run(args: argparse.Namespace) -> int:
     except EngineError as error:
         raise ConfigError("--engine", str(error), "what is complete is kept; run the same line again") from None
     tables = markdown(report.figures, report.predicted)
-    _write(args.out / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
-    _write(args.out / "report.md", tables)
+    write_report(args.out / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
+    write_report(args.out / "report.md", tables)
     _plot(args.out, comparison.key(), report.figures)
     print_summary(tables, sys.stdout)
     return 0
@@ -214,13 +214,6 @@ def _progress() -> Iterator[tuple[Callable[[object, int, int], object], Callable
             bar.set_postfix_str(f"cell {done + 1} of {cells}: {cell}")
 
         yield on_cell, lambda: bar.update(1)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("--out", f"{path}: {error.strerror}", "give a folder that can be written") from None
 
 
 def _names(text: str) -> tuple[str, ...]:

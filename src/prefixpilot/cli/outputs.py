@@ -159,3 +159,11 @@ def bound_row(bound: int | None, total: int, why_not: str) -> tuple[str, str]:
         return "bound", f"not computed: {why_not}"
     share = bound / total if total else 0.0
     return "bound", f"{bound:,} tokens ({share:.4f}): no order and no schedule saves more, in a cache of any size"
+
+
+def write_report(path: Path, text: str) -> None:
+    """A file of a report, in the folder that ``--out`` names. Raises ConfigError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--out", f"{path}: {error.strerror}", "give a folder that can be written") from None

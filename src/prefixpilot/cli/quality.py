@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixpilot.cli.options import TRACE_FORMATS, nonnegative_int, positive_int
-from prefixpilot.cli.outputs import print_summary
+from prefixpilot.cli.outputs import print_summary, write_report
 from prefixpilot.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def run(args: argparse.Namespace) -> int:
     counts = {"requests": drawn.requests, "scorable": drawn.scorable, "changed": drawn.changed}
     found = report(results, {**about, "engine": name, "bounds": bounds._asdict(), **counts, **_where()})
     tables = markdown(found) if judged is None else f"{markdown(found)}\n{judged.table}"
-    _write(
+    write_report(
         args.out / "report.json",
         json.dumps({**found.as_json(), **({} if judged is None else {"judged": judged.rows})}, indent=1) + "\n",
     )
-    _write(args.out / "report.md", tables)
+    write_report(args.out / "report.md", tables)
     print_summary(tables, sys.stdout)
     return 0
 
@@ -196,10 +196,3 @@ def _progress(total: int) -> Iterator[Callable[[], object]]:
 
 def _annotate(text: str) -> int | str:
     return "all" if text == "all" else nonnegative_int(text)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("--out", f"{path}: {error.strerror}", "give a folder that can be written") from None
