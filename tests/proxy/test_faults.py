@@ -260,7 +260,7 @@ def test_an_engine_that_is_slow_is_waited_for(engine: SimulatedEngine, proxy: Wa
 class BrokenApp(ProxyApp):
     """Fails where nothing is expected to."""
 
-    async def _relay(self, *args: Any) -> None:
+    async def _plan_and_relay(self, *args: Any) -> None:
         raise KeyError(CANARY)
 
 

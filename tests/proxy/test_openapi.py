@@ -24,7 +24,6 @@ from .support import fetch
 
 TOKEN = "an admin token of some length"
 ADMIN = {"Authorization": f"Bearer {TOKEN}"}
-SCHEMA = schemathesis.openapi.from_dict(document())
 CHECKS: list[Any] = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -50,7 +49,9 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize(("path", "method"), OURS, ids=lambda word: str(word))
 def test_answers_are_as_described(url: str, path: str, method: str) -> None:
-    operation = SCHEMA[path][method.upper()]
+    operation = schemathesis.openapi.from_dict(document())[path][
+        method.upper()
+    ]  # schemathesis changes what it was given
 
     @few
     @given(data=st.data())
@@ -60,6 +61,12 @@ def test_answers_are_as_described(url: str, path: str, method: str) -> None:
         case.validate_response(response, checks=CHECKS)
 
     conforms()
+
+
+def test_a_description_is_the_callers_own() -> None:
+    first = document()
+    first["components"]["schemas"]["Ready"]["properties"]["ready"]["type"] = "string"
+    assert document()["components"]["schemas"]["Ready"]["properties"]["ready"]["type"] == "boolean"
 
 
 @pytest.mark.parametrize(("path", "method"), OURS, ids=lambda word: str(word))

@@ -6,6 +6,7 @@ What the four APIs are is described by those whose they are. Here stands what th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from prefixpilot import __version__
@@ -151,7 +152,7 @@ _HEADERS: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
 
 
 def document() -> dict[str, Any]:
-    """The whole description."""
+    """The whole description; the caller may change it."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -160,7 +161,10 @@ def document() -> dict[str, Any]:
             "description": "Paths that are not here are the engine's: they are passed on untouched.",
         },
         "paths": {**_own_paths(), **{api.paths[0].decode("ascii"): _api_path(api.name) for api in APIS}},
-        "components": {"schemas": dict(_SCHEMAS), "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": deepcopy(_SCHEMAS),
+            "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 

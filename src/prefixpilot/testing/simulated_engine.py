@@ -198,8 +198,14 @@ class SimulatedEngine:
         self.stop()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request: record it, then answer until the answer is complete or the client is gone."""
-        request, fault = self._record(scope, await _read_body(receive)), self.fault
+        """One request: record it, then answer until the answer is complete or the client is gone.
+
+        One whose client goes before it is whole is no request.
+        """
+        body = await _read_body(receive)
+        if body is None:
+            return
+        request, fault = self._record(scope, body), self.fault
         if isinstance(fault, SocketFault):
             await self._hang_up(scope, receive, fault)
             return
@@ -332,10 +338,13 @@ class SimulatedEngine:
         await _body(send, b"", more=False)
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes | None:
+    """``None``: the client went before the end."""
     parts = []
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)

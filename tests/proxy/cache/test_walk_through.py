@@ -222,9 +222,10 @@ CAUSES: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("bring_about", CAUSES, ids=lambda case: str(case.__name__))
 def test_a_cause_is_seen_wherever_an_operator_looks(
-    bring_about: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+    bring_about: Callable[[], Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cause = bring_about.__name__.replace("_", "-")
+    monkeypatch.setenv("COLUMNS", "160")  # a row is cut at the edge of the terminal
     with bring_about() as miss:
         assert miss.engine["cause"] == cause, miss.engine
         assert fetch(miss.url, "GET", "/stats").json()["engine_cache"]["causes"][cause] >= 1
