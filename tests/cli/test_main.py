@@ -150,3 +150,16 @@ def test_a_flag_that_is_nearly_one_is_told(flags: list[str], hint: str, capsys: 
     said = capsys.readouterr().err
     assert ended.value.code == 2 and hint in said and said.count("\n") == 1
     assert ("did you mean" in said) == bool(hint)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["run", "batch.jsonl"], ["bench", "t.jsonl", "--out", "o"], ["quality", "t.jsonl", "--out", "o"]],
+    ids=lambda words: str(words[0]),
+)
+def test_one_engine_is_asked_and_a_second_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several, argparse would take the last without a word."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--engine", "http://127.0.0.1:1", "--engine", "http://127.0.0.1:2"])
+    assert ended.value.code == 2
+    assert "--engine: is given twice" in capsys.readouterr().err

@@ -109,6 +109,11 @@ def test_twice_the_same_document_stays_twice() -> None:
     ]
 
 
+def test_a_misspelt_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="annotation"):
+        PrefixPilotCompressor(annotation="text")
+
+
 def test_nothing_found_is_nothing() -> None:
     assert PrefixPilotCompressor().compress_documents([], "Q?") == []
     assert format_documents([]) == ""

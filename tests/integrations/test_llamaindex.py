@@ -90,6 +90,11 @@ def test_nodes_keep_what_they_are(annotations: Any, named: bool) -> None:
         assert node.node.get_content(metadata_mode=MetadataMode.EMBED).count("prefixpilot") == 0
 
 
+def test_a_misspelt_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="annotation"):
+        PrefixPilotPostprocessor(annotation="text")
+
+
 def test_a_node_without_text_stays() -> None:
     given = [NodeWithScore(node=ImageNode(image_url="http://127.0.0.1/a.png", id_="i")), *nodes(QUERIES[0])]
     ordered = PrefixPilotPostprocessor(annotations="text").postprocess_nodes(given)

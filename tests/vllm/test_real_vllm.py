@@ -147,13 +147,16 @@ def test_the_mirror_knows_what_each_request_will_hit(server: VllmServer, mirror:
 
 
 def test_it_says_how_likely_a_given_answer_is(server: VllmServer) -> None:
+    """As it says itself of a prompt that it echoes: the likelihoods of its last tokens."""
+    asked: Messages = ({"role": "user", "content": "Which of the mills by the river has more stones?"},)
     with opened(server.base_url, None) as engine:
         assert isinstance(engine, Vllm)
-        asked: Messages = ({"role": "user", "content": "Which of the mills by the river has more stones?"},)
-        other = engine.measure(asked, "a mill", Bounds(6, 6))
-        own = engine.measure(asked, other.answer, Bounds(6, 6))
-    assert own.answer == other.answer
-    assert 0 > own.log_likelihood / own.tokens > other.log_likelihood / other.tokens
+        scored = engine.measure(asked, "the old mill", Bounds(6, 6))
+        before = engine._tokens({"messages": list(asked), "add_generation_prompt": True})
+        wanted = engine._tokens({"prompt": "the old mill", "add_special_tokens": False})[:6]
+        told = engine._completed([*before, *wanted], 1, echo=True, logprobs=1)["logprobs"]["token_logprobs"]
+    assert (scored.tokens, scored.prompt_tokens) == (len(wanted), len(before)) and wanted
+    assert scored.log_likelihood == pytest.approx(sum(told[len(before) : len(before) + len(wanted)]), abs=0.01)
 
 
 def test_a_reset_is_told_with_the_next_request(server: VllmServer, mirror: Mirror) -> None:

@@ -38,7 +38,7 @@ class PrefixPilotCompressor(BaseDocumentCompressor):
         ConfigError: ``annotations`` is neither.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, frozen=True)
 
     pilot: ContextPilot | None = None
     annotations: Annotations = "metadata"

@@ -38,7 +38,7 @@ class PrefixPilotPostprocessor(BaseNodePostprocessor):
         ConfigError: ``annotations`` is neither.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     pilot: ContextPilot | None = None
     annotations: Annotations = "metadata"

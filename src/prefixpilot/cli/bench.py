@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from prefixpilot.cli.options import TRACE_FORMATS, positive_int
+from prefixpilot.cli.options import TRACE_FORMATS, Once, positive_int
 from prefixpilot.cli.outputs import print_summary, write_report
 from prefixpilot.errors import ConfigError, MissingExtraError
 
@@ -66,7 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("trace", metavar="TRACE", help=f"a trace, a Batch file, or `{GENERATED}` (see below)")
-    parser.add_argument("--engine", metavar="ENGINE", default="embedded", help="default %(default)s")
+    parser.add_argument("--engine", action=Once, metavar="ENGINE", default="embedded", help="default %(default)s")
     parser.add_argument("--out", metavar="OUT", type=Path, required=True, help="folder for cells and reports")
     parser.add_argument("--arms", metavar="A,B", type=_names, help="arms (default: all but given); arrival is needed")
     parser.add_argument("--orders", metavar="FILE", type=Path, help="what the arm `given` sends")

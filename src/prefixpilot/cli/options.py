@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
-from typing import Final, get_args
+from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from prefixpilot.config import Annotate, PilotConfig, Planner, Schedule
@@ -120,6 +120,19 @@ def pilot_config(args: argparse.Namespace) -> PilotConfig:
 
 def _annotate(text: str) -> Annotate:
     return "all" if text == "all" else nonnegative_int(text)
+
+
+class Once(argparse.Action):
+    """An argument that is given at most once: of several, argparse takes the last without a word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, name: Any = None
+    ) -> None:
+        given: set[str] = vars(namespace).setdefault("given_once", set())
+        if self.dest in given:
+            raise argparse.ArgumentError(self, "is given twice, and one is used here; give it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, value)
 
 
 def engine_url(text: str) -> str:

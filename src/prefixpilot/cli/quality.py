@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prefixpilot.cli.options import TRACE_FORMATS, nonnegative_int, positive_int
+from prefixpilot.cli.options import TRACE_FORMATS, Once, nonnegative_int, positive_int
 from prefixpilot.cli.outputs import print_summary, write_report
 from prefixpilot.errors import ConfigError
 
@@ -63,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add = parser.add_argument
     add("trace", metavar="TRACE", help="a trace folder with questions and answers (see below)")
-    add("--engine", metavar="ENGINE", default="embedded", help="default %(default)s")
+    add("--engine", action=Once, metavar="ENGINE", default="embedded", help="default %(default)s")
     add("--out", metavar="OUT", type=Path, required=True, help="folder for answers and reports")
     add("--arms", metavar="A,B", default="arrival,order,annotated,deduped", help="default %(default)s")
     add("--sample", metavar="N", type=positive_int, help="ask N requests, drawn by the seed (default: all)")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from prefixpilot.cli.options import add_planner, engine_url, pilot_config, positive_int
+from prefixpilot.cli.options import Once, add_planner, engine_url, pilot_config, positive_int
 from prefixpilot.cli.outputs import STDOUT, check_distinct, open_outputs, print_summary, summary_stream, table
 from prefixpilot.errors import EngineError, TraceError
 
@@ -62,6 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--engine",
         metavar="URL",
         type=engine_url,
+        action=Once,
         required=True,
         help="base URL of the API: http://127.0.0.1:8000/v1 (/v1 is added to a URL without a path)",
     )

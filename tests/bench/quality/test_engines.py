@@ -9,6 +9,7 @@ from prefixpilot.bench.quality.cases import Messages
 from prefixpilot.bench.quality.engines import Bounds, LlamaCpp, Vllm, opened
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 from prefixpilot.errors import ConfigError, EngineError
+from prefixpilot.testing import SimulatedEngine
 
 ASKED: Messages = (
     {"role": "system", "content": "Be brief."},
@@ -37,6 +38,18 @@ def test_other_engines_are_refused() -> None:
         opened("gpu", None).__enter__()
     with pytest.raises(EngineError, match="no answer"):
         opened("http://127.0.0.1:9", None).__enter__()
+
+
+def test_an_engine_that_knows_no_templates_is_told_of() -> None:
+    with SimulatedEngine() as engine, pytest.raises(EngineError, match="/apply-template was answered without 'prompt'"):
+        LlamaCpp(engine.base_url, "none").measure(ASKED, "mill", Bounds(2, 3))
+
+
+@pytest.mark.engine
+def test_a_character_of_several_tokens_ends_no_run(tiny_engine: EmbeddedEngine) -> None:
+    engine = LlamaCpp(tiny_engine.base_url, "tiny")
+    scored = engine.measure(ASKED, "\U0001f642 town", Bounds(4, 8))
+    assert scored.tokens >= 1 and scored.log_likelihood < 0
 
 
 @pytest.mark.engine

@@ -174,8 +174,8 @@ class Running:
         try:
             with urllib.request.urlopen(f"{self.url}/v1/models", timeout=10) as response:
                 return str(json.load(response)["data"][0]["id"])
-        except (OSError, ValueError, LookupError) as error:
-            raise EngineError(f"{self.url}/v1/models: {error!r}") from error
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise EngineError(f"{self.url}/v1/models lists no model: {error}") from error
 
 
 def _posted(url: str) -> bool:

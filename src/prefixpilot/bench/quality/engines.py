@@ -81,23 +81,31 @@ class LlamaCpp:
 
     def measure(self, messages: Messages, reference: str, bounds: Bounds) -> Scored:
         """See :class:`QualityEngine`. One request for each token of the reference."""
-        prompt = _asked(self._client, "/apply-template", {"messages": list(messages)})["prompt"]
+        prompt = _told(self._client, "/apply-template", {"messages": list(messages)}, "prompt")
         before = self._tokens(prompt, opening=True)
         wanted = self._tokens(reference, opening=False)[: bounds.reference]
-        total = sum(self._log_probability([*before, *wanted[:i]], token) for i, token in enumerate(wanted))
+        told = [self._log_probability([*before, *wanted[:i]], token) for i, token in enumerate(wanted)]
+        scored = [each for each in told if each is not None]
+        if not scored:
+            reason = "llama.cpp tells nothing of tokens that end within a character; use --engine transformers"
+            raise EngineError(f"no token of the reference {reference!r} can be scored: {reason}")
         body = {"prompt": before, "n_predict": bounds.answer, "temperature": 0, "cache_prompt": True}
-        answer = _asked(self._client, "/completion", body)["content"]
-        return Scored(answer.strip(), total, len(wanted), len(before))
+        answer: str = _told(self._client, "/completion", body, "content")
+        return Scored(answer.strip(), sum(scored), len(scored), len(before))
 
     def _tokens(self, text: str, *, opening: bool) -> list[int]:
         body = {"content": text, "add_special": opening, "parse_special": opening}
-        tokens: list[int] = _asked(self._client, "/tokenize", body)["tokens"]
+        tokens: list[int] = _told(self._client, "/tokenize", body, "tokens")
         return tokens
 
-    def _log_probability(self, before: Sequence[int], token: int) -> float:
+    def _log_probability(self, before: Sequence[int], token: int) -> float | None:
+        """``None``: it ends within a character, of which the server tells nothing; so it does in every arm."""
         bias = [[token, _FORCED]]
         body = {"prompt": before, "n_predict": 1, "n_probs": 1, "temperature": 0, "logit_bias": bias}
-        drawn = _asked(self._client, "/completion", body)["completion_probabilities"][0]
+        answered = _asked(self._client, "/completion", body)
+        if not answered.get("completion_probabilities"):
+            return None
+        drawn = answered["completion_probabilities"][0]
         if drawn["id"] != token:
             raise EngineError(f"the engine drew token {drawn['id']} where {token} was forced")
         return max(float(drawn["logprob"]), _LEAST)
@@ -174,6 +182,14 @@ def _running(url: str) -> QualityEngine:
     if client.get("/version").status == 200:
         return Vllm(url, model)
     raise ConfigError("--engine", f"{url} is neither llama.cpp nor vLLM", "only they say how likely a given text is")
+
+
+def _told(client: Client, path: str, body: Mapping[str, Any] | None, name: str) -> Any:
+    """One member of an answer. Raises EngineError."""
+    answered = _asked(client, path, body)
+    if name not in answered:
+        raise EngineError(f"{path} was answered without {name!r}: no engine that quality knows")
+    return answered[name]
 
 
 def _asked(client: Client, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
