@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event
 
 import pytest
 
@@ -68,6 +69,27 @@ def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_e
         assert share(stats, "events") == 1.0
         assert stats["predictions"]["events"]["behind"] > 0
         assert "picture-wrong" not in stats["causes"] and stats["causes"]["events-late"] > 0
+
+
+def test_events_that_come_faster_than_they_are_looked_at_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are applied before the first request is compared; the same documents come again among them."""
+    monkeypatch.setattr(tracker, "HOLD_S", 60.0)
+    gate, waited = Event(), list[bool]()
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        setup.ask(WORKLOAD[-1])
+        until(setup.stats, lambda stats: stats["pages"] > 0 and not stats["waiting"])
+        following = setup.proxy.app._engines.all[0].cache
+        assert following is not None
+        following._later(lambda: waited.append(gate.wait(60)))
+        for blocks in WORKLOAD[:30]:
+            assert post_chat(setup.url, chat([SYSTEM, user("Which of them?")], list(blocks))).status == 200
+        until(setup.stats, lambda stats: stats["sources"][0]["batches"] >= 30)
+        gate.set()
+        stats = setup.settled(31)
+        assert waited == [True]
+        assert stats["predictions"]["events"]["compared"] >= 30
+        assert share(stats, "events") == 1.0
 
 
 def test_events_that_never_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

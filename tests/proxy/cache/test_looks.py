@@ -86,6 +86,33 @@ def test_a_removal_that_was_told_late_counts() -> None:
     assert found(line, watch) == (4, True)
 
 
+def test_the_same_prompt_computed_again_is_not_the_first_ones_end() -> None:
+    """All is told before any of it is looked at: what is between the two is found all the same."""
+    line = Line()
+    line.desk.batch(stored(TOKENS))
+    first, other, again = line.answered(FIRST, 0), line.answered(SECOND, 8), line.answered(FIRST, 8)
+    line.desk.batch(stored(FIRST))
+    line.desk.batch(removed(FIRST, 3, 2), stored(SECOND, 2))
+    line.desk.batch(removed(SECOND, 3, 2), stored(FIRST, 2))
+    assert found(line, first) == (0, True)
+    assert found(line, other) == (8, True)
+    assert found(line, again) == (8, True)
+
+
+def test_a_prompt_of_which_a_part_is_computed_again_is_whole() -> None:
+    line = Line()
+    line.desk.batch(stored(TOKENS))
+    first, again = line.answered(FIRST, 0), line.sent(FIRST)
+    line.desk.batch(stored(FIRST))
+    line.desk.batch(removed(FIRST, 3, 2))
+    line.desk.batch(stored(FIRST[:12], 2))
+    assert found(line, first) == (0, True)
+    line.ended(again, 8)
+    assert found(line, again) is None
+    line.desk.batch(stored(FIRST, 3))
+    assert found(line, again) == (8, True)
+
+
 def test_a_prompt_computed_in_parts_is_told_of_in_several_batches() -> None:
     """Also where the one before was computed in parts, and is told of late."""
     line = Line()

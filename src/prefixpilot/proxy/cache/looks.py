@@ -9,7 +9,7 @@ had ended was looked up behind all that was told of that one's prompt.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from prefixpilot.proxy.cache.rank import RankView, Run
@@ -71,13 +71,14 @@ class Looks:
         size = view.table.page_size
         whole = prompt.tokens // size if size else 0
         runs = view.runs(prompt.token_ids, watch.facts, floor)
-        if not runs or runs[-1].end < whole:
+        if all(run.end < whole for run in runs):
             return None
-        moments = (self._before(run, watch, view) for run in _first_of_each(runs))
-        tokens = next(moments)
-        if not watch.alone:
-            tokens = next((other for other in moments if other == watch.cached_tokens), tokens)
-        self._told[rank].append(_Told(watch.ended, runs[-1].sequence))
+        moments = ((run, self._before(run, watch, view)) for run in _first_of_each(runs))
+        began, tokens = next(moments)
+        if not watch.alone and tokens != watch.cached_tokens:
+            fits = (other for other in moments if other[1] == watch.cached_tokens)
+            began, tokens = next(fits, (began, tokens))
+        self._told[rank].append(_Told(watch.ended, _completed(runs, began, whole)))
         return Look(rank, tokens, told=True, missing=False)
 
     def _before(self, run: Run, watch: Watch, view: RankView) -> int:
@@ -98,6 +99,13 @@ class Looks:
 def _first_of_each(runs: tuple[Run, ...]) -> list[Run]:
     """One run of each batch: prompts that are computed in parts are told of in several."""
     return list({run.sequence: run for run in reversed(runs)}.values())[::-1]
+
+
+def _completed(runs: Sequence[Run], began: Run, whole: int) -> int:
+    """The batch that told the last page of a prompt of which ``began`` told the first. What came later may tell of the
+    same pages, evicted meanwhile and computed for another request."""
+    since = [run for run in runs if run.sequence >= began.sequence]
+    return next((run.sequence for run in since if run.end >= whole), since[-1].sequence)
 
 
 def _nothing_to_tell(prompt_tokens: int, reported: int, page_size: int) -> bool:
