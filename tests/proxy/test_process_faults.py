@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from prefixpilot.proxy.memory.database import FILE
 from prefixpilot.testing import SimulatedEngine
 
 from .support import fetch, metric
@@ -167,3 +170,18 @@ def test_a_disk_that_is_full_and_then_is_not(engine: SimulatedEngine, tmp_path: 
         for n, ask in enumerate(asks):
             assert whole(begin(url, ask, f"c{n}", 2, f"t{n}"))[2].get("restored", 0) == ask.restored
     lines_of(log)
+
+
+def test_an_answer_that_waits_for_the_disk_when_time_is_up_is_told_so(engine: SimulatedEngine, tmp_path: Path) -> None:
+    """It has come whole, and none of it has gone out: the client gets an answer, and no closed connection."""
+    with serving(engine, tmp_path / "state") as (url, process, log):
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / FILE, isolation_level=None)) as busy:
+            busy.execute("BEGIN IMMEDIATE")
+            open_ = begin(url, Ask("chat", "conversation", False), "c1", 1, "r1")
+            assert engine.wait_for_requests(1, BOUND_S)
+            process.send_signal(signal.SIGTERM)
+            assert whole(open_)[:2] == (503, True)
+            busy.execute("ROLLBACK")
+        assert process.wait(BOUND_S) == 0
+    (line,) = [line for line in lines_of(log) if line.get("api") == "chat"]
+    assert (line["status"], line["code"]) == (503, "ending")

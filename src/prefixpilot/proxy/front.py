@@ -169,8 +169,10 @@ class Front:
 
     def _count(self, account: Account, status: int) -> None:
         gateway: Outcome = "engine_error" if status in GATEWAY_ERRORS else "client_error"
+        counted = account.outcome is not None  # the engine had answered, and that did not go out
         account.outcome = "fallback" if status == 500 else gateway
-        self._metrics.count_request(account.outcome)
+        if not counted:
+            self._metrics.count_request(account.outcome)
         self._metrics.refused.labels(str(status)).inc()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from prefixpilot.proxy.wire.client import WIRE, ClientWire, Refusal
 from prefixpilot.proxy.wire.headers import RawHeaders, framed_once
@@ -32,6 +32,13 @@ class SlowClientError(Exception):
     """The client stopped sending before the end of its request's body."""
 
 
+class _Head(NamedTuple):
+    """Of an answer, before it is sent."""
+
+    message: Message
+    reason: bytes | None
+
+
 class Exchange:
     """A request and the answer to it.
 
@@ -41,7 +48,7 @@ class Exchange:
         path: raw, still percent-encoded, without the query.
         headers: raw, in order, names in lower case.
         peer: address of the connection's other end; ``None`` if it has none.
-        started: the answer's head has been sent.
+        started: the answer's head has been sent. One that waits for its body has not been: another may take its place.
         status: of that head; 0 before it.
         slow: the client stopped sending.
 
@@ -57,6 +64,7 @@ class Exchange:
         self.headers = framed_once(list(scope["headers"]))
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
         self.started = False
+        self._waiting: _Head | None = None
         self.status = 0
         self.slow = False
         self._receive_timeout = receive_timeout
@@ -160,17 +168,27 @@ class Exchange:
 
         No request may follow one whose length was given in two ways (RFC 9112, 6.3).
         """
-        self.started = True
         self.status = status
         if self._framed_twice:
             headers = [*headers, (b"connection", b"close")]
+        self._waiting = _Head({"type": "http.response.start", "status": status, "headers": headers}, reason)
+        if not waits:
+            await self._send_head(joined=False)
+
+    async def _send_head(self, *, joined: bool) -> None:
+        """The head that waits, if one does; ``joined``: in one packet with what is sent next."""
+        if self._waiting is None:
+            return
+        (message, reason), self._waiting = self._waiting, None
+        self.started = True
         if self._wire is not None:
             self._wire.reason = reason
-            self._wire.waits = waits
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            self._wire.waits = joined
+        await self._send(message)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a piece of the answer's body; waits while the client is slow."""
+        await self._send_head(joined=True)
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def respond(
