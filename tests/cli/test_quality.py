@@ -45,6 +45,8 @@ def test_tables_and_report(trace: str, tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--engine", "gpu"], "--engine: is 'gpu'; use embedded, transformers, or a URL"),
         (["--engine", "http://127.0.0.1:9"], "--engine: /v1/models was answered with no answer"),
+        (["--judge", "http://127.0.0.1:9"], "--judge-model: is missing"),
+        (["--judge-model", "m"], "--judge: is missing"),
         (["--arms", "arrival,best"], "arms: has 'best'"),
         (["--max-prompt-tokens", "2"], "workload: has no request that can be scored"),
     ],

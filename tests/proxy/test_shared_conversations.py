@@ -180,6 +180,7 @@ def test_a_store_that_is_not_there_is_told_at_the_start(engine: SimulatedEngine,
         ({"redis_url": "http://127.0.0.1:6379"}, "write redis://"),
         ({"redis_url": "redis://"}, "write redis://"),
         ({"redis_url": "redis://h:none/0"}, "is no URL"),
+        ({"redis_url": "redis://h:1/abc"}, "names a database 'abc'; databases have numbers"),
         ({"redis_url": "redis://:secret@h:1/0"}, "holds a password"),
     ],
 )

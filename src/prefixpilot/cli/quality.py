@@ -99,6 +99,9 @@ def run(args: argparse.Namespace) -> int:
     from prefixpilot.errors import EngineError
     from prefixpilot.workloads import read_workload
 
+    if (args.judge is None) != (args.judge_model is None):
+        missing = "--judge-model" if args.judge_model is None else "--judge"
+        raise ConfigError(missing, "is missing", "give both, a URL and the name of the model that judges")
     how = _sampling(args)
     workload = read_workload(args.trace)
     drawn, about = draw_cases(workload, how), {"workload": workload.name, **_about(how)}
@@ -136,8 +139,6 @@ def _judged(args: argparse.Namespace, results: Sequence[Result], about: dict[str
         return None
     from prefixpilot.bench.quality.judge import Judge, judge_results, judged_markdown
 
-    if args.judge_model is None:
-        raise ConfigError("--judge-model", "is missing", "name the model that judges")
     key = None if args.judge_key_env is None else os.environ.get(args.judge_key_env)
     found = judge_results(Judge(args.judge, args.judge_model, key), results, args.out, about)
     rows = [{**entry._asdict(), "net": entry.net._asdict()} for entry in found]

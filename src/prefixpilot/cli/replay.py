@@ -129,7 +129,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--arrivals",
         metavar="FILE",
-        help='with --replicas: requests come when those of FILE did, JSON lines with "timestamp" in milliseconds',
+        help='with --replicas: requests come when those of FILE did, JSON lines with "timestamp" in milliseconds, in '
+        "order of time; past the last one they begin anew",
     )
     parser.add_argument("--answer-tokens", type=nonnegative_int, metavar="N", help="with --replicas (default 100)")
     parser.add_argument("--emit", metavar="OUT", help="write what was sent here, compressed if OUT ends in .gz")

@@ -128,7 +128,10 @@ class OwnPaths:
             "engine": self._settings.engine,
             **({"engines": self._held.engines.standing()} if self._held.engines.several else {}),
             "missing": [] if wrong is None else [wrong],
-            "degraded": [] if self._held.conversations.healthy else ["conversations are kept in memory only"],
+            "degraded": [
+                *([] if self._held.conversations.healthy else ["conversations are kept in memory only"]),
+                *(f"the engine at {url} gets no requests" for url in self._held.engines.unfit()),
+            ],
         }
         await exchange.respond(200 if wrong is None else 503, json.dumps(state).encode())
 

@@ -257,6 +257,8 @@ class ProxySettings:
     def _check_engines(self) -> None:
         """Raises ConfigError: they are not all different, not all URLs, or do not begin with ``engine``."""
         if not self.engines:
+            if self.fleet.standby:
+                raise ConfigError("fleet.standby", "is set, and there is one engine", "name several, or leave it out")
             return
         for engine in self.engines:
             check_engine_url(engine, "engines")

@@ -54,6 +54,11 @@ def test_the_embedded_engine_stands_alone() -> None:
         given("--engine", "embedded", "--engine", A)
 
 
+def test_an_empty_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--engine: is empty"):
+        given("--engine", A, "--engine", "")
+
+
 def test_what_each_engine_holds_the_index_may_hold_of_all() -> None:
     settings = given("--engine", A, "--engine", B, "--cache-tokens", "1000")
     assert settings.pilot.cache_tokens == 2000

@@ -97,7 +97,9 @@ class PoolMachine(RuleBasedStateMachine):
         engine %= self.count
         before = self.fit[engine]
         self.note(engine, well=True, look=True)
-        assert self.pool.health[engine].looked_well() == (not before and self.fit[engine])
+        health = self.pool.health[engine]
+        assert not health.looked_well(health.met - 1), "what failed since that look began counts"
+        assert health.looked_well(health.met) == (not before and self.fit[engine])
 
     @rule()
     def clear(self) -> None:
@@ -149,7 +151,7 @@ def test_an_engine_that_went_out_holds_nothing_when_it_is_back() -> None:
     assert [fleet.failed(seat.engine) for _ in range(2)] == [False, True]
     other = fleet.seat(request("aaaa"))
     assert other is not None and other.engine != seat.engine and other.cached_tokens == 0
-    assert [fleet.health[seat.engine].looked_well() for _ in range(2)] == [False, True]
+    assert [fleet.health[seat.engine].looked_well(fleet.health[seat.engine].met) for _ in range(2)] == [False, True]
     assert fleet.health[seat.engine].ejections == 1
 
 
@@ -190,3 +192,12 @@ def test_engines_that_cannot_be(engines: tuple[str, ...], why: str) -> None:
 def test_settings_that_cannot_be(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
         FleetSettings(**setting)
+
+
+def test_a_look_that_began_before_a_request_failed_says_nothing() -> None:
+    health = Health(eject_after=2, return_after=1)
+    began = health.met
+    assert not health.failed()
+    assert not health.looked_well(began)
+    assert health.failed() and not health.fit
+    assert health.looked_well(health.met) and health.fit

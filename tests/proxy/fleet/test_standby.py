@@ -30,7 +30,7 @@ def test_they_stand_in_once_all_others_are_out_and_no_longer() -> None:
     pool.failed(1)
     pool.failed(2)
     assert seated(pool) is None
-    pool.health[0].looked_well()
+    pool.health[0].looked_well(pool.health[0].met)
     assert [seated(pool) for _ in range(3)] == [0, 0, 0]
 
 
@@ -54,3 +54,8 @@ def test_the_index_is_as_large_as_the_caches_of_the_others() -> None:
 def test_engines_that_cannot_stand_by(standby: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ProxySettings(engine=URLS[0], engines=URLS, fleet=FleetSettings(standby=standby))
+
+
+def test_one_engine_has_none_to_stand_by() -> None:
+    with pytest.raises(ConfigError, match=r"fleet\.standby: is set, and there is one engine"):
+        ProxySettings(engine=URLS[0], fleet=FleetSettings(standby=URLS[:1]))

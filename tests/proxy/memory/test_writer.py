@@ -136,7 +136,7 @@ def test_an_error_is_told_counted_and_over_with_the_next_commit(
     assert writer.flush(BOUND_S)
     assert healthy(writer)
     assert len(writer.read(ONE)) == 2, "the turn that was lost came with its child"
-    assert "on disk again" in caplog.text
+    assert "in their store again" in caplog.text
 
 
 def test_a_deletion_that_failed_can_be_asked_for_again(store: SlowStore, writer: StoreWriter) -> None:

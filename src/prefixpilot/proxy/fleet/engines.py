@@ -121,11 +121,12 @@ class Engines:
 
     async def look(self) -> Sequence[str | None]:
         """Ask each how it is, at once and within ``ready_timeout``; what is wrong with each."""
+        met = [health.met for health in self.pool.health]
         wrongs = await asyncio.gather(*(each.upstream.probe() for each in self.all))
         for each, wrong in zip(self.all, wrongs, strict=True):
             if wrong is not None:
                 self.failed(each, wrong)
-            elif self.pool.health[each.number].looked_well():
+            elif self.pool.health[each.number].looked_well(met[each.number]):
                 log.warning("engine %d at %s gets requests again", each.number, each.url)
         return wrongs
 
@@ -235,6 +236,10 @@ class Engines:
             "engine_cache": NOT_FOLLOWED if engine.cache is None else engine.cache.stats(),
             "slots": asdict(engine.slots.stats),
         }
+
+    def unfit(self) -> list[str]:
+        """Of several, those that get no requests; for ``/readyz``."""
+        return [each.url for each in self.all if not self.pool.health[each.number].fit]
 
     def standing(self) -> list[dict[str, Any]]:
         """For ``/readyz``: which of several get requests."""

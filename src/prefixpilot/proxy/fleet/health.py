@@ -17,6 +17,7 @@ class Health:
     Attributes:
         fit: whether it gets requests; it does from the beginning.
         ejections: how often it was taken out.
+        met: failures ever.
     """
 
     def __init__(self, eject_after: int, return_after: int) -> None:
@@ -26,10 +27,12 @@ class Health:
         self._well = 0
         self.fit = True
         self.ejections = 0
+        self.met = 0
 
     def failed(self) -> bool:
         """A look or a request failed. Whether it is out since now."""
         self._well = 0
+        self.met += 1
         if not self.fit:
             return False
         self._failures += 1
@@ -43,8 +46,14 @@ class Health:
         """It answered a request."""
         self._failures = 0
 
-    def looked_well(self) -> bool:
-        """A look found it well. Whether it is in again since now."""
+    def looked_well(self, met: int) -> bool:
+        """A look found it well. Whether it is in again since now.
+
+        Args:
+            met: failures when the look began. If there were more meanwhile, the look says nothing: they came later.
+        """
+        if met != self.met:
+            return False
         self._failures = 0
         if self.fit:
             return False

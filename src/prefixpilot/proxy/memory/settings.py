@@ -71,3 +71,6 @@ def _check_redis(url: str) -> None:
         raise ConfigError("redis_url", "holds a password", "name a file with it in store.redis_password_file")
     if parts.scheme not in REDIS_SCHEMES or not (parts.hostname or parts.path):
         raise ConfigError("redis_url", f"is {url!r}", remedy)
+    database = parts.path.removeprefix("/")
+    if parts.scheme != "unix" and database and not database.isdecimal():
+        raise ConfigError("redis_url", f"names a database {database!r}", f"databases have numbers: {remedy}")

@@ -271,13 +271,13 @@ class StoreWriter:
             went = self._commit(batch) if batch.changes or self._is_time_to_sweep() else None
         except StoreError as error:
             if self._healthy:
-                log.error("conversations are kept in memory only until the disk takes them again: %s", error)
+                log.error("conversations are kept in memory only until their store takes them again: %s", error)
             return False
         if went:
             self._forget(went)
         if not self._healthy and (opened or went is not None):
             self._healthy = True
-            log.warning("conversations are kept on disk again")
+            log.warning("conversations are kept in their store again")
         return True
 
     def _commit(self, batch: _Batch) -> list[bytes]:
@@ -307,7 +307,7 @@ class StoreWriter:
             try:
                 self._store.check()
             except StoreError as error:
-                log.error("the files of conversations are opened anew: %s", error)
+                log.error("the store of conversations is opened anew: %s", error)
             else:
                 return False
             self._close_in_reader()
