@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import prefixpilot
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 from prefixpilot.engines.models import find_smollm2
 from prefixpilot.testing.tiny_model import cut_model
@@ -16,7 +17,17 @@ TINY_LAYERS = 2
 REPOSITORY = Path(__file__).parents[1]
 
 settings.register_profile("ci", derandomize=True, deadline=None)
-settings.load_profile("ci")
+settings.register_profile("compiled", settings.get_profile("ci"), max_examples=40)
+"""The sources went through all of the same examples before; here their compiled form goes through the first of them."""
+settings.load_profile("compiled" if prefixpilot.COMPILED else "ci")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hypothesis' tests run without the tracer of ``make cov``, which doubles their time: the others hold its floor."""
+    for item in items:
+        if item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(scope="session")

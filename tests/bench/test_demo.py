@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prefixpilot.bench.demo import Endpoint, embedded_endpoint, load_requests, run_demo
+from prefixpilot.bench.demo import Endpoint, load_requests, run_demo
 from prefixpilot.bench.demo_report import ArmResult, DemoResult, Machine, RequestRow, installed_versions, this_machine
 from prefixpilot.bench.streaming_client import stream_chat
 from prefixpilot.errors import EngineError
@@ -82,20 +81,13 @@ def test_mode_on_prefills_less_by_the_engines_own_count() -> None:
 
 
 def test_each_arm_starts_cold_and_a_turn_reuses_the_one_before() -> None:
-    result = run_demo(simulated_endpoint)
+    result = run_demo(simulated_endpoint, max_tokens=1)
     for arm in (result.off, result.on):
         assert arm.rows[0].cached_tokens == 0
         turns = {(row.session, row.turn): row for row in arm.rows}
         for (session, turn), row in turns.items():
             if turn:
                 assert row.cached_tokens >= turns[session, turn - 1].prompt_tokens - 5
-
-
-@pytest.mark.engine
-def test_it_runs_on_the_real_engine(tiny_model: Path) -> None:
-    result = run_demo(lambda: embedded_endpoint(tiny_model), max_tokens=1)
-    assert result.on.prefilled_tokens < result.off.prefilled_tokens
-    assert "embedded llama.cpp" in result.describe()
 
 
 def arm(mode: str, *rows: tuple[int, int, float]) -> ArmResult:

@@ -73,6 +73,7 @@ def test_no_compiler_is_a_hindrance_and_no_error(monkeypatch: pytest.MonkeyPatch
     assert made.dependencies() == hatch_build.TOOLS
 
 
+@pytest.mark.no_cover
 @pytest.mark.skipif(hindrance() is not None, reason="nothing can be compiled here")
 def test_a_build_that_fails_is_pure_unless_it_was_demanded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -88,6 +89,7 @@ def test_a_build_that_fails_is_pure_unless_it_was_demanded(
     capsys.readouterr()
 
 
+@pytest.mark.no_cover
 @pytest.mark.skipif(hindrance() is not None, reason="nothing can be compiled here")
 def test_what_is_compiled_stands_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")

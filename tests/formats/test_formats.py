@@ -322,6 +322,7 @@ REPEATED = (
 )
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("mark", REPEATED)
 def test_long_texts_of_one_mark_are_read_to_their_end(mark: str) -> None:
     """Would not come to an end if the cost grew with the square of the length."""

@@ -68,6 +68,7 @@ def test_other_kinds_are_refused(bad: object) -> None:
         ContextBlock(id=bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_ten_thousand_equal_contexts(planner: Planner) -> None:
     pilot = ContextPilot(PilotConfig(planner=planner))
@@ -98,6 +99,7 @@ ODD: dict[str, list[list[BlockId]]] = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("case", ODD)
 def test_odd_input_is_ordered_and_nothing_else(planner: Planner, case: str) -> None:

@@ -57,6 +57,7 @@ def cached(tail: TailOrder, contexts: list[list[BlockId]], capacity: int | None)
     return sum(pilot.optimize(Request.from_ids(str(i), c)).prefix_len for i, c in enumerate(contexts))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("capacity", [200, 900, None])
 def test_it_finds_that_relevance_pays_more(capacity: int | None) -> None:
     contexts = sessions(600)
@@ -65,13 +66,16 @@ def test_it_finds_that_relevance_pays_more(capacity: int | None) -> None:
     assert cached("adaptive", contexts, capacity) > 0.85 * by_relevance
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("capacity", [150, 600, None])
 def test_it_finds_that_co_occurrence_pays_more(capacity: int | None) -> None:
     contexts = popular(600)
-    assert cached("adaptive", contexts, capacity) > 0.97 * cached("co-occurrence", contexts, capacity)
-    assert cached("adaptive", contexts, capacity) > 1.05 * cached("relevance", contexts, capacity)
+    adaptive = cached("adaptive", contexts, capacity)
+    assert adaptive > 0.97 * cached("co-occurrence", contexts, capacity)
+    assert adaptive > 1.05 * cached("relevance", contexts, capacity)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(3))
 def test_it_comes_back_when_the_workload_changes(seed: int) -> None:
     trial, window = Trial((co_occurrence, relevance), 200), Window(1024)
@@ -183,6 +187,7 @@ def warm_pilot(contexts: list[list[BlockId]]) -> ContextPilot:
     return pilot
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("count", [10, 700, 1200])
 def test_what_is_learnt_of_tails_outlives_a_snapshot(count: int) -> None:
     contexts = popular(count + 40)

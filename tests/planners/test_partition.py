@@ -46,6 +46,7 @@ def test_what_shares_a_block_stays_together() -> None:
     assert sorted({many[i][0] for i in part} for part in found) == [{1000}, {1001}, {1002}, {1003}]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("parts", [2, 4])
 def test_parts_planned_apart_save_what_the_whole_saves(parts: int) -> None:
     trace = topical(4_000)

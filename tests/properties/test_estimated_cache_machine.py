@@ -79,6 +79,7 @@ def shared_workload(seed: int, requests: int, documents: int, z: float) -> list[
     return prompts
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("pages", [60, 300, 1000])
 @pytest.mark.parametrize("z", [0.7, 1.1])
 @pytest.mark.parametrize("answer", [0, 37])

@@ -14,7 +14,7 @@ from prefixpilot.cli.progress import progress
 from prefixpilot.errors import EngineError
 
 if TYPE_CHECKING:
-    from prefixpilot.bench.demo import Progress
+    from prefixpilot.bench.demo import EndpointOpener, Progress
 
 DESCRIPTION = """\
 Run one small workload twice on the embedded engine (llama.cpp with SmolLM2-135M), through the real proxy: with mode off
@@ -57,14 +57,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the demo. Returns the exit status."""
+def run(args: argparse.Namespace, open_endpoint: EndpointOpener | None = None) -> int:
+    """Run the demo, on the embedded engine if no endpoint is given. Returns the exit status."""
     from prefixpilot.bench.demo import run_demo
 
     try:
         with ExitStack() as bars:
             shown = _bars(bars) if sys.stderr.isatty() else _lines()
-            result = run_demo(model=args.model, threads=args.threads, progress=shown)
+            result = run_demo(open_endpoint, model=args.model, threads=args.threads, progress=shown)
     except EngineError as error:
         print(f"prefixpilot demo: {error}", file=sys.stderr)
         return 1
