@@ -14,7 +14,7 @@ import pytest
 from tests.bench.test_demo import simulated_endpoint
 
 from prefixpilot.bench.demo import load_requests
-from prefixpilot.cli import build_parser
+from prefixpilot.cli import build_parser, main
 from prefixpilot.cli import demo as demo_command
 
 BOUND_S = 240.0
@@ -60,15 +60,16 @@ def test_json_holds_both_arms_and_the_machine(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("options", "named"), [(["--model", "no-such.gguf"], "no-such.gguf"), (["--threads", "0"], "threads")]
 )
-def test_bad_input_is_one_line_and_status_2(options: list[str], named: str) -> None:
-    run = demo(*options)
-    assert run.returncode == 2
-    assert run.stdout == ""
-    lines = run.stderr.rstrip("\n").split("\n")
-    assert len(lines) == 1 and lines[0].startswith("prefixpilot demo: ") and named in lines[0]
+def test_bad_input_is_one_line_and_status_2(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *options]) == 2
+    out, err = capsys.readouterr()
+    lines = err.rstrip("\n").split("\n")
+    assert (out, len(lines)) == ("", 1) and lines[0].startswith("prefixpilot demo: ") and named in lines[0]
 
 
-def test_help_says_what_is_measured() -> None:
-    text = demo("--help").stdout
+def test_help_says_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--help"])
+    text = capsys.readouterr().out
     for word in ("TTFT", "prefilled", "cached", "--json"):
         assert word in text

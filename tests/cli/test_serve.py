@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from prefixpilot import ContextPilot, PilotConfig, Request
+from prefixpilot.cli import main
 from prefixpilot.cli.ready import curl_line, ready_text
 from prefixpilot.cli.serve import GC_THRESHOLD, _leave_to_itself, load_index
 from prefixpilot.errors import ConfigError
@@ -88,8 +89,12 @@ def refused(*options: str) -> str:
     command = [sys.executable, "-m", "prefixpilot.cli", "serve", *options]
     run = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert run.returncode == 2, run
-    lines = [line for line in run.stderr.split("\n") if line]
-    assert lines[-1].startswith("prefixpilot serve: "), run.stderr
+    return reason(run.stderr)
+
+
+def reason(stderr: str) -> str:
+    lines = [line for line in stderr.split("\n") if line]
+    assert lines[-1].startswith("prefixpilot serve: "), stderr
     return lines[-1]
 
 
@@ -248,20 +253,25 @@ def test_a_port_in_use_names_the_remedy() -> None:
         (["--engine", "http://127.0.0.1:9", "--annotate", "few"], "--annotate"),
         (["--engine", "http://127.0.0.1:9", "--cache-tokens", "0"], "cache_tokens"),
         (["--engine", "http://127.0.0.1:9", "--index", "no-such-file.json"], "--index"),
-        (["--engine", "embedded", "--model", "no-such-file.gguf"], "model"),
-        (["--engine", "embedded", "--context", "0"], "context"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(options: list[str], named: str) -> None:
+def test_bad_input_is_one_line_and_status_2(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     port = [] if "--port" in options else ["--port", "0"]
-    assert named in refused(*options, *port)
+    assert main(["serve", *options, *port]) == 2
+    assert named in reason(capsys.readouterr().err)
 
 
-def test_an_unknown_option_is_status_2() -> None:
-    command = [sys.executable, "-m", "prefixpilot.cli", "serve", "--engine", "embedded", "--mode", "sideways"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
-    assert run.returncode == 2
-    assert "--mode" in run.stderr
+@pytest.mark.parametrize(
+    ("options", "named"), [(["--model", "no-such-file.gguf"], "model"), (["--context", "0"], "context")]
+)
+def test_bad_input_for_the_engine_is_one_line_and_status_2(options: list[str], named: str) -> None:
+    """As a process: logs are set up by then."""
+    assert named in refused("--engine", "embedded", "--port", "0", *options)
+
+
+def test_an_unknown_mode_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--engine", "embedded", "--mode", "sideways"]) == 2
+    assert "--mode" in capsys.readouterr().err
 
 
 def run_serve(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -305,9 +315,10 @@ def test_log_lines_are_json_on_stderr_if_asked_for() -> None:
     assert "swimming pool" not in logged
 
 
-def test_help_names_the_engines() -> None:
-    command = [sys.executable, "-m", "prefixpilot.cli", "serve", "--help"]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=True).stdout
+def test_help_names_the_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    text = capsys.readouterr().out
     for word in ("vLLM", "--enable-prompt-tokens-details", "SGLang", "llama-server", "cloud API", "X-PrefixPilot-Mode"):
         assert word in text
 
