@@ -188,6 +188,7 @@ class TestTenants:
             assert refused.json()["error"]["type"] == "rate_limit_error"
             assert post_chat(url, chat([user("Q?")]), X_Tenant="b").status == 200
             first.join(10)
+            engine.delay_s = 0.0
             wait_for_nothing_under_way(url)
             assert post_chat(url, chat([user("Q?")]), X_Tenant="a").status == 200
 
@@ -299,6 +300,7 @@ class TestLimits:
             assert fetch(url, "GET", "/healthz").status == 200
             assert metric(fetch(url, "GET", "/metrics").body.decode(), "prefixpilot_in_flight") == 1
             first.join(10)
+            engine.delay_s = 0.0
             wait_for_nothing_under_way(url)
             assert post_chat(url, chat([user("Q?")], ["A"])).status == 200
             wait_for_nothing_under_way(url)
