@@ -3,74 +3,43 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "_prefixes.h"
+#include "_heaviest.h"
+#include "_numbers.h"
 
-static int intern(Prefixes *self, PyObject *block, int32_t *id)
+/* Adds up lengths, and keeps those from `start` on in `held`. The same block may be of another length in the parent. */
+static int fill_lengths(Node *node, PyObject *tokens, int32_t start)
 {
-    PyObject *known = PyDict_GetItemWithError(self->ids, block);
-    if (known != NULL) {
-        *id = (int32_t)PyLong_AsLong(known);
-        self->uses[*id]++;
-        return 1;
+    node->total = 0;
+    for (int32_t i = 0; i < start + node->own; i++) {
+        int overflow;
+        long long length = PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(tokens, i), &overflow);
+        if (length == -1 && PyErr_Occurred())
+            return 0;
+        if (overflow || length < 0 || length > MOST_TOKENS - node->total) {
+            PyErr_SetString(PyExc_OverflowError, "lengths below 2^60 were expected");
+            return 0;
+        }
+        node->total += length;
+        if (i >= start)
+            node->held[i - start] = length;
     }
-    if (PyErr_Occurred() || !room_for_id(self))
-        return 0;
-    int32_t next = self->unused != NONE ? self->unused : self->count_ids;
-    PyObject *number = PyLong_FromLong(next);
-    int kept = number != NULL && PyDict_SetItem(self->ids, block, number) == 0;
-    Py_XDECREF(number);
-    if (!kept)
-        return 0;
-    if (next == self->unused)
-        self->unused = (int32_t)self->marks[next];
-    else
-        self->count_ids++;
-    Py_INCREF(block);
-    self->names[next] = block;
-    self->marks[next] = 0;
-    self->uses[next] = 1;
-    *id = next;
     return 1;
 }
 
-/* Never fails: what is taken out stands in the dict. An error that is set stays set. */
-static void release_ids(Prefixes *self, const int32_t *ids, Py_ssize_t count)
-{
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int32_t id = ids[i];
-        if (--self->uses[id])
-            continue;
-        PyObject *name = self->names[id];
-        if (PyDict_DelItem(self->ids, name) < 0)
-            PyErr_Clear();
-        self->names[id] = NULL;
-        self->marks[id] = (uint32_t)self->unused;
-        self->unused = id;
-        Py_DECREF(name);
-    }
-    PyErr_Restore(type, value, trace);
-}
-
-/* The own blocks and lengths of a node that is not yet in the tree; `total` is its parent's before, its own after. */
+/* What a node that is not yet in the tree holds. */
 static int fill(Prefixes *self, Node *node, PyObject *blocks, PyObject *tokens, int32_t start)
 {
-    int32_t own = (int32_t)(PyTuple_GET_SIZE(blocks) - start);
-    if (!give_own(node, own))
+    if (!give_own(node, (int32_t)(PyTuple_GET_SIZE(blocks) - start)))
         return 0;
-    for (int32_t i = 0; i < own; i++) {
-        int overflow;
-        long long length = PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(tokens, start + i), &overflow);
-        int right = !overflow && length >= 0 && length <= MOST_TOKENS - node->total;
-        if (!right && !PyErr_Occurred())
-            PyErr_SetString(PyExc_OverflowError, "lengths below 2^60 were expected");
-        if (PyErr_Occurred() || !intern(self, PyTuple_GET_ITEM(blocks, start + i), &own_blocks(node)[i])) {
-            release_ids(self, own_blocks(node), i);
-            free(node->held);
-            return 0;
-        }
-        node->total += node->held[i] = length;
+    int32_t done = 0;
+    int right = fill_lengths(node, tokens, start);
+    while (right && done < node->own)
+        if ((right = intern(self, PyTuple_GET_ITEM(blocks, start + done), &own_blocks(node)[done])))
+            done++;
+    if (!right) {
+        release_ids(self, own_blocks(node), done);
+        free(node->held);
+        return 0;
     }
     node->start = start;
     set_first(node);
@@ -116,7 +85,6 @@ static PyObject *attach(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_NoMemory();
     Node *node = node_at(self, number);
     parent = node_at(self, above);
-    node->total = parent->total;
     if (!fill(self, node, blocks, tokens, start)) {
         drop_node(self, number);
         if (!PyErr_Occurred())
@@ -126,13 +94,14 @@ static PyObject *attach(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
         PyErr_Clear();
         return PyLong_FromLong(NONE);
     }
-    int added = node->own ? add_child(parent, own_blocks(node)[0], number) : 1;
+    int added = node->own ? add_child(self, parent, own_blocks(node)[0], number) : !parent->ends;
     if (added != 1) {
         release_ids(self, own_blocks(node), node->own);
         free(node->held);
         drop_node(self, number);
         return added < 0 ? PyErr_NoMemory() : PyLong_FromLong(NONE);
     }
+    parent->ends |= !node->own;
     node->parent = above;
     node->object = Py_NewRef(args[1]);
     return PyLong_FromLong(number);
@@ -157,12 +126,14 @@ static PyObject *detach(Prefixes *self, PyObject *number)
     Node *node = node_arg(self, number);
     if (node == NULL)
         return NULL;
-    if (node->count || node->parent == NONE) {
+    if (node->count || node->ends || node->parent == NONE) {
         PyErr_SetString(PyExc_ValueError, "the root, or a node with children");
         return NULL;
     }
     if (node->own)
         remove_child(node_at(self, node->parent), own_blocks(node)[0]);
+    else
+        node_at(self, node->parent)->ends = 0;
     return forget(self, (int32_t)PyLong_AsLong(number));
 }
 
@@ -183,7 +154,7 @@ static PyObject *split(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_NoMemory();
     Node rest = *(old = node_at(self, below)), *middle = node_at(self, number);
     if (!give_own(middle, own) || !give_own(&rest, old->own - own) ||
-        (rest.own && add_child(middle, own_blocks(old)[own], below) < 0)) {
+        (rest.own && add_child(self, middle, own_blocks(old)[own], below) < 0)) {
         free(middle->held);
         if (rest.held != old->held)
             free(rest.held);
@@ -195,9 +166,10 @@ static PyObject *split(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
     middle->start = old->start;
     middle->total = old->total - sum_own(&rest, rest.own);
     middle->parent = old->parent;
+    middle->ends = !rest.own;
     middle->object = Py_NewRef(args[1]);
     set_first(middle);
-    put_child(node_at(self, old->parent), own_blocks(old)[0], number);
+    put_child(self, node_at(self, old->parent), own_blocks(old)[0], number);
     free(old->held);
     *old = rest;
     old->start = (int32_t)length;
@@ -206,16 +178,21 @@ static PyObject *split(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
     return PyLong_FromLong(number);
 }
 
-PyDoc_STRVAR(join_doc, "join(number, child): the node leaves, and its only child stands in its place.");
+PyDoc_STRVAR(join_doc, "join(number, child, tokens): the node leaves, and its only child, of these lengths, stands in its\n"
+                       "place.");
 
 static PyObject *join(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Node *node = count_is(nargs, 2) ? node_arg(self, args[0]) : NULL, *child = node ? node_arg(self, args[1]) : NULL;
+    Node *node = count_is(nargs, 3) ? node_arg(self, args[0]) : NULL, *child = node ? node_arg(self, args[1]) : NULL;
     if (child == NULL)
         return NULL;
     int32_t number = (int32_t)PyLong_AsLong(args[0]), below = (int32_t)PyLong_AsLong(args[1]);
-    if (child->parent != number || !node->own || node->count != (child->own > 0)) {
+    if (child->parent != number || !node->own || node->count + (int32_t)node->ends != 1) {
         PyErr_SetString(PyExc_ValueError, "an only child was expected");
+        return NULL;
+    }
+    if (!PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != child->start + child->own) {
+        PyErr_SetString(PyExc_ValueError, "the child's lengths were expected");
         return NULL;
     }
     Node whole = *child;
@@ -223,9 +200,13 @@ static PyObject *join(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_NoMemory();
     copy_own(&whole, 0, node, 0, node->own);
     copy_own(&whole, node->own, child, 0, child->own);
+    if (!fill_lengths(&whole, args[2], node->start)) {
+        free(whole.held);
+        return NULL;
+    }
     whole.start = node->start;
     whole.parent = node->parent;
-    put_child(node_at(self, node->parent), own_blocks(node)[0], below);
+    put_child(self, node_at(self, node->parent), own_blocks(node)[0], below);
     free(child->held);
     *child = whole;
     set_first(child);

@@ -54,7 +54,7 @@ class Mirror:
     def joined(self, node: Node, child: Node) -> None:
         """``child``, the only one of ``node``, stands in its place. O(own blocks)."""
         if self.kernel is not None:
-            self.kernel.join(node.number, child.number)
+            self.kernel.join(node.number, child.number, child.tokens)
 
     def _number(self, node: Node, number: int) -> None:
         node.number = number

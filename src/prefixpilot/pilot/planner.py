@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from prefixpilot.annotations import block_names, estimate_annotation_tokens, free_number
 from prefixpilot.blocks import BlockStore, StoredBlock
@@ -19,7 +18,7 @@ from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
-from prefixpilot.prompts import assemble, assemble_in_full, relevance_annotation
+from prefixpilot.prompts import Columns, assemble, assemble_in_full, full_columns, relevance_annotation, texts_of
 from prefixpilot.tails import Tail
 
 _ID = attrgetter("block_id")
@@ -202,7 +201,9 @@ class Planner:
 
     def _told_apart(self, record: ConversationRecord, stored: Sequence[StoredBlock]) -> ConversationRecord:
         """The record, counted on from a number none of whose labels stands in the text of a block."""
-        texts = [text for _, block, _, _ in stored for text in (block.text, block.title) if text]
+        texts = texts_of(stored)
+        if not texts:
+            return record
         first = free_number(record.next_number, len(stored), texts, self.config.templates)
         return record if first == record.next_number else replace(record, next_number=first)
 
@@ -211,14 +212,6 @@ class Planner:
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
         return sum([estimate_annotation_tokens(text, self.config.templates) for text in texts])
-
-
-class Columns(NamedTuple):
-    """Distinct blocks that stand in full, in parallel."""
-
-    ids: tuple[BlockId, ...] = ()
-    tokens: tuple[int, ...] = ()
-    ranks: tuple[int, ...] = ()
 
 
 def columns(blocks: Sequence[PlannedBlock]) -> Columns:
@@ -231,11 +224,8 @@ def columns(blocks: Sequence[PlannedBlock]) -> Columns:
 
 def head_columns(plan: Plan) -> Columns:
     """The columns of ``plan.head``: of most plans, whose blocks are all distinct and in full, at a glance."""
-    if plan.blocks:
-        ids, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
-        if annotations.count(None) == len(set(ids)) == len(ids):
-            return Columns(ids, tokens, ranks)
-    return columns(plan.head)
+    found = full_columns(plan.blocks)
+    return columns(plan.head) if found is None else found
 
 
 def insert(forest: Forest, key: TreeKey, plan: Plan) -> Columns:

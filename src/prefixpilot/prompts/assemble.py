@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from importlib import import_module
 from itertools import count
+from operator import eq
+from typing import Any, NamedTuple
 
 from prefixpilot.annotations import (
     Templates,
@@ -19,6 +22,11 @@ from prefixpilot.blocks import StoredBlock
 from prefixpilot.config import Annotate, LabelSource
 from prefixpilot.conversation import ConversationRecord
 from prefixpilot.core import BlockId, ContextBlock, Place, PlannedBlock
+
+try:
+    kernels: Any = import_module("prefixpilot.prompts._planned")
+except ImportError:
+    kernels = None
 
 
 def assemble(
@@ -40,7 +48,7 @@ def assemble(
     """
     names = block_names(record.next_number, len(order), templates)
     if labels == "counted" and places.count(Place.HERE) == len(places):
-        return assemble_in_full(blocks, order, names)
+        return assemble_in_full(blocks, tuple(order), names)
     here: dict[BlockId, str] = {}
     taken = {*record.labels.values(), *_written_in_texts(blocks, templates)} if labels == "ids" else set[str]()
     counted = iter(names)
@@ -60,9 +68,12 @@ def assemble(
 
 
 def assemble_in_full(
-    blocks: Sequence[StoredBlock], order: Sequence[int], labels: Sequence[str]
+    blocks: Sequence[StoredBlock], order: tuple[int, ...], labels: tuple[str, ...]
 ) -> tuple[PlannedBlock, ...]:
     """As :func:`assemble`, for most plans: every block in full, labels in prompt order. O(len)."""
+    if kernels is not None:
+        result: tuple[PlannedBlock, ...] = kernels.planned(PlannedBlock, blocks, order, labels)
+        return result
     planned = []
     for place, position in enumerate(order):
         block_id, block, tokens, _ = blocks[position]
@@ -72,6 +83,39 @@ def assemble_in_full(
 
 _planned_block = partial(tuple.__new__, PlannedBlock)
 """``PlannedBlock._make`` without the Python frame."""
+
+
+def texts_of(blocks: Sequence[StoredBlock]) -> list[str]:
+    """The texts and titles of blocks, as far as they are not empty. O(len)."""
+    if kernels is not None:
+        result: list[str] = kernels.texts(blocks, "text", "title")
+        return result
+    return [text for _, block, _, _ in blocks for text in (block.text, block.title) if text]
+
+
+class Columns(NamedTuple):
+    """Distinct blocks that stand in full, in parallel.
+
+    Attributes:
+        ranks: their positions in the request.
+    """
+
+    ids: tuple[BlockId, ...] = ()
+    tokens: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+def full_columns(blocks: tuple[PlannedBlock, ...]) -> Columns | None:
+    """The columns of the blocks of a plan; ``None`` unless they are all distinct and in full. O(len)."""
+    if not blocks:
+        return Columns()
+    if kernels is not None:
+        found = kernels.columns(blocks)
+        return None if found is None else Columns(*found)
+    ids, _, ranks, _, annotations, tokens = zip(*blocks, strict=True)
+    if annotations.count(None) == len(set(ids)) == len(ids):
+        return Columns(ids, tokens, ranks)
+    return None
 
 
 def relevance_annotation(
@@ -86,9 +130,9 @@ def relevance_annotation(
     ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
     would name.
     """
-    if most == 0 or list(order) == list(range(len(order))):
+    if most == 0 or all(map(eq, order, range(len(order)))):
         return None
-    if most != "all" and len(set(labels)) == len(labels) > most:
+    if most != "all" and len(labels) > most and len(set(labels)) == len(labels):
         names = [labels[order.index(rank)] for rank in range(most)]
         return None if names == list(labels[:most]) else order_annotation(names, templates, rest=True)
     label_at = dict(zip(order, labels, strict=True))
