@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefixpilot.annotations import DEFAULT_TEMPLATES
 from prefixpilot.blocks import StoredBlock
-from prefixpilot.core import ContextBlock, PlannedBlock
+from prefixpilot.core import ContextBlock, Plan, PlannedBlock
 from prefixpilot.prompts.assemble import kernels
 
 pytestmark = pytest.mark.skipif(kernels is None, reason="a pure build has no kernels")
@@ -74,3 +76,23 @@ def test_what_is_no_such_record_is_refused() -> None:
             kernels.columns(wrong)
     with pytest.raises(ValueError, match="record"):
         kernels.columns((1,))
+
+
+@given(stored)
+def test_the_same_lengths(blocks: list[StoredBlock]) -> None:
+    made = kernels.lengths(blocks)
+    assert list(made.items()) == list({s.block_id: s.tokens for s in blocks}.items())
+
+
+def test_a_plan_is_made_as_its_constructor_makes_it() -> None:
+    values = ("r", "t", "s", (), "text", 3, None, 1, "o", DEFAULT_TEMPLATES, 7, -2, 5)
+    names = tuple(field.name for field in fields(Plan))
+    made = kernels.made(Plan, names, values)
+    assert made == Plan(*values)  # type: ignore[arg-type]
+    assert hash(made) == hash(Plan(*values))  # type: ignore[arg-type]
+    with pytest.raises(FrozenInstanceError):
+        made.turn = 2
+    with pytest.raises(TypeError, match="expected"):
+        kernels.made(Plan, names, values[1:])
+    with pytest.raises(AttributeError):
+        kernels.made(Plan, ("nowhere",), (1,))

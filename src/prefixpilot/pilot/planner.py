@@ -18,7 +18,16 @@ from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
-from prefixpilot.prompts import Columns, assemble, assemble_in_full, full_columns, relevance_annotation, texts_of
+from prefixpilot.prompts import (
+    Columns,
+    assemble,
+    assemble_in_full,
+    full_columns,
+    lengths_of,
+    new_plan,
+    relevance_annotation,
+    texts_of,
+)
 from prefixpilot.tails import Tail
 
 _ID = attrgetter("block_id")
@@ -64,7 +73,7 @@ class Planner:
             places = deduplicate([stored[position].block_id for position in order], record.labels)
             return self._plan(request, record, stored, tuple(order), places)
         guide = None if arranger is None else arranger.advance
-        key, length_of = tree_key(request), {block_id: tokens for block_id, _, tokens, _ in stored}
+        key, length_of = tree_key(request), lengths_of(stored)
         ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
@@ -175,28 +184,30 @@ class Planner:
         """``places`` in prompt order; ``None``: all distinct and in full."""
         templates = self.config.templates
         record = self._told_apart(record, stored)
-        if places is None and self.config.labels == "counted":
+        counted = places is None and self.config.labels == "counted"
+        if counted:
             labels = block_names(record.next_number, len(order), templates)
             planned = assemble_in_full(stored, order, labels)
         else:
             places = (Place.HERE,) * len(order) if places is None else places
             planned = assemble(stored, order, places, record, templates, self.config.labels)
             labels = tuple(map(_LABEL, planned))
-        annotation = relevance_annotation(order, labels, templates, self.config.annotate)
+        annotation = relevance_annotation(order, labels, templates, self.config.annotate, distinct=counted)
         locations = () if places is None else map(_LOCATION, planned)
-        return Plan(
+        return new_plan(
             request.request_id,
             request.tenant,
             request.scope,
             planned,
             annotation,
-            prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum(map(_TOKENS, planned[:cached])),
-            turn=record.turns,
-            opener=record.opener,
-            templates=templates,
-            annotation_tokens=self._annotation_tokens(annotation, *locations),
-            first_number=record.next_number,
+            cached or 0,  # prefix_len
+            None if cached is None else sum(map(_TOKENS, planned[:cached])),  # predicted_cached_tokens
+            record.turns,
+            record.opener,
+            templates,
+            self._annotation_tokens(annotation, *locations),
+            None,  # gain
+            record.next_number,  # first_number
         )
 
     def _told_apart(self, record: ConversationRecord, stored: Sequence[StoredBlock]) -> ConversationRecord:

@@ -5,6 +5,8 @@ from prefixpilot.prompts.assemble import (
     assemble,
     assemble_in_full,
     full_columns,
+    lengths_of,
+    new_plan,
     relevance_annotation,
     texts_of,
 )
@@ -16,6 +18,8 @@ __all__ = [
     "assemble",
     "assemble_in_full",
     "full_columns",
+    "lengths_of",
+    "new_plan",
     "relevance_annotation",
     "render_block",
     "render_blocks",

@@ -143,7 +143,46 @@ static PyObject *columns(PyObject *module, PyObject *blocks)
     return result;
 }
 
+PyDoc_STRVAR(lengths_doc, "lengths(stored) -> a dict: the length of each block by its identity, in order; of copies the last says.");
+
+static PyObject *lengths(PyObject *module, PyObject *stored)
+{
+    PyObject *all = PySequence_Fast(stored, "a sequence of records was expected");
+    PyObject *result = all == NULL ? NULL : PyDict_New();
+    for (Py_ssize_t i = 0; result != NULL && i < PySequence_Fast_GET_SIZE(all); i++) {
+        PyObject *item = record(all, i, STORED_FIELDS);
+        if (item == NULL ||
+            PyDict_SetItem(result, PyTuple_GET_ITEM(item, STORED_ID), PyTuple_GET_ITEM(item, STORED_TOKENS)) < 0)
+            Py_CLEAR(result);
+    }
+    Py_XDECREF(all);
+    return result;
+}
+
+PyDoc_STRVAR(made_doc, "made(type, names, values) -> a new object with these attributes, as `type.__init__` would set them.");
+
+static PyObject *made(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 3))
+        return NULL;
+    if (!PyType_Check(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) ||
+        PyTuple_GET_SIZE(args[1]) != PyTuple_GET_SIZE(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "a type, names, and a value for each were expected");
+        return NULL;
+    }
+    PyTypeObject *type = (PyTypeObject *)args[0];
+    PyObject *nothing = PyTuple_New(0);
+    PyObject *result = nothing == NULL ? NULL : PyBaseObject_Type.tp_new(type, nothing, NULL);
+    Py_XDECREF(nothing);
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[1]); i++)
+        if (PyObject_GenericSetAttr(result, PyTuple_GET_ITEM(args[1], i), PyTuple_GET_ITEM(args[2], i)) < 0)
+            Py_CLEAR(result);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"lengths", lengths, METH_O, lengths_doc},
+    {"made", (PyCFunction)(void (*)(void))made, METH_FASTCALL, made_doc},
     {"planned", (PyCFunction)(void (*)(void))planned, METH_FASTCALL, planned_doc},
     {"texts", (PyCFunction)(void (*)(void))texts, METH_FASTCALL, texts_doc},
     {"columns", columns, METH_O, columns_doc},
