@@ -71,6 +71,7 @@ def test_what_is_no_such_record_is_refused() -> None:
             kernels.planned(*args)
     with pytest.raises(TypeError, match="arguments"):
         kernels.texts([block])
+    wrong: Any
     for wrong in ([], 7):
         with pytest.raises(TypeError, match="tuple"):
             kernels.columns(wrong)
