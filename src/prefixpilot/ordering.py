@@ -22,7 +22,7 @@ def order_blocks(blocks: Sequence[BlockId], prefix: Sequence[BlockId]) -> tuple[
     >>> order_blocks([2, 1, 4], [1, 2])
     (1, 0, 2)
     """
-    first = {block: position for position, block in enumerate(blocks)}
+    first = dict(zip(blocks, range(len(blocks)), strict=True))
     if len(first) == len(blocks):
         return (*map(first.pop, prefix), *first.values())
     first = dict(zip(reversed(blocks), reversed(range(len(blocks))), strict=True))

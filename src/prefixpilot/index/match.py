@@ -82,7 +82,7 @@ def locate(root: Node, blocks: tuple[BlockId, ...]) -> Match:
             if child.branches and matched == len(child.blocks):
                 stack.append(child)
             child = child.twin
-    return _match(best, longest)
+    return matched_at(best, longest)
 
 
 def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
@@ -115,7 +115,7 @@ def match_prefix(root: Node, blocks: Sequence[BlockId]) -> Match:
             stack.extend([branches[block] for block in backward if block in branches])
         elif branches:
             _push(stack, branches, rank)
-    return _match(best, best_matched)
+    return matched_at(best, best_matched)
 
 
 def _push(stack: list[Node], branches: dict[BlockId | None, Node], rank: dict[BlockId, int]) -> None:
@@ -163,10 +163,10 @@ def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
                 if matched == len(own) and child.children:
                     below.append((child, tokens, here))
         stack.extend(reversed(below))
-    return _match(best, best_matched)
+    return matched_at(best, best_matched)
 
 
-def _match(node: Node, matched: int) -> Match:
+def matched_at(node: Node, matched: int) -> Match:
     """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
     whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
     return Match(node, node.blocks[:matched], not whole)

@@ -29,6 +29,7 @@ class Node:
             have none.
         twin: the next sibling that begins with the same own block. In a tree grown by prefixes there is none.
         slot: this node's key in ``parent.children``.
+        number: what it is called in the mirror of its tree, if that has one (see :mod:`prefixpilot.index.mirror`).
         request_ids: live requests with exactly this context; only leaves have any, as an ordered set.
         frequency: how many requests this node has served.
         distance: Eq. 1 distance at which Algorithm 4 made the node; 0 for any other.
@@ -43,6 +44,7 @@ class Node:
         "distance",
         "frequency",
         "length",
+        "number",
         "own",
         "parent",
         "request_ids",
@@ -65,7 +67,7 @@ class Node:
         self.twin: Node | None = None
         self.children = _NO_CHILDREN
         self.branches = _NO_BRANCHES
-        self.slot = 0
+        self.slot = self.number = 0
         self._next_slot = 0
         self.request_ids: dict[RequestId, None] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from prefixpilot.annotations import block_names, estimate_annotation_tokens, free_number
 from prefixpilot.blocks import BlockStore, StoredBlock
@@ -19,7 +18,16 @@ from prefixpilot.ordering import Arranger, order_blocks
 from prefixpilot.pilot.forest import Forest, TreeKey
 from prefixpilot.pilot.gate import Gate
 from prefixpilot.pilot.tail_learner import TailLearner
-from prefixpilot.prompts import assemble, assemble_in_full, relevance_annotation
+from prefixpilot.prompts import (
+    Columns,
+    assemble,
+    assemble_in_full,
+    full_columns,
+    lengths_of,
+    new_plan,
+    relevance_annotation,
+    texts_of,
+)
 from prefixpilot.tails import Tail
 
 _ID = attrgetter("block_id")
@@ -65,7 +73,7 @@ class Planner:
             places = deduplicate([stored[position].block_id for position in order], record.labels)
             return self._plan(request, record, stored, tuple(order), places)
         guide = None if arranger is None else arranger.advance
-        key, length_of = tree_key(request), {block_id: tokens for block_id, _, tokens, _ in stored}
+        key, length_of = tree_key(request), lengths_of(stored)
         ids = tuple(length_of)
         prefix = self.forest.match(key, ids, guide)
         if beside is not None:
@@ -176,33 +184,37 @@ class Planner:
         """``places`` in prompt order; ``None``: all distinct and in full."""
         templates = self.config.templates
         record = self._told_apart(record, stored)
-        if places is None and self.config.labels == "counted":
+        counted = places is None and self.config.labels == "counted"
+        if counted:
             labels = block_names(record.next_number, len(order), templates)
             planned = assemble_in_full(stored, order, labels)
         else:
             places = (Place.HERE,) * len(order) if places is None else places
             planned = assemble(stored, order, places, record, templates, self.config.labels)
             labels = tuple(map(_LABEL, planned))
-        annotation = relevance_annotation(order, labels, templates, self.config.annotate)
+        annotation = relevance_annotation(order, labels, templates, self.config.annotate, distinct=counted)
         locations = () if places is None else map(_LOCATION, planned)
-        return Plan(
+        return new_plan(
             request.request_id,
             request.tenant,
             request.scope,
             planned,
             annotation,
-            prefix_len=cached or 0,
-            predicted_cached_tokens=None if cached is None else sum(map(_TOKENS, planned[:cached])),
-            turn=record.turns,
-            opener=record.opener,
-            templates=templates,
-            annotation_tokens=self._annotation_tokens(annotation, *locations),
-            first_number=record.next_number,
+            cached or 0,  # prefix_len
+            None if cached is None else sum(map(_TOKENS, planned[:cached])),  # predicted_cached_tokens
+            record.turns,
+            record.opener,
+            templates,
+            self._annotation_tokens(annotation, *locations),
+            None,  # gain
+            record.next_number,  # first_number
         )
 
     def _told_apart(self, record: ConversationRecord, stored: Sequence[StoredBlock]) -> ConversationRecord:
         """The record, counted on from a number none of whose labels stands in the text of a block."""
-        texts = [text for _, block, _, _ in stored for text in (block.text, block.title) if text]
+        texts = texts_of(stored)
+        if not texts:
+            return record
         first = free_number(record.next_number, len(stored), texts, self.config.templates)
         return record if first == record.next_number else replace(record, next_number=first)
 
@@ -211,14 +223,6 @@ class Planner:
         if self._count_tokens is not None:
             return sum(map(self._count_tokens, texts))
         return sum([estimate_annotation_tokens(text, self.config.templates) for text in texts])
-
-
-class Columns(NamedTuple):
-    """Distinct blocks that stand in full, in parallel."""
-
-    ids: tuple[BlockId, ...] = ()
-    tokens: tuple[int, ...] = ()
-    ranks: tuple[int, ...] = ()
 
 
 def columns(blocks: Sequence[PlannedBlock]) -> Columns:
@@ -231,11 +235,8 @@ def columns(blocks: Sequence[PlannedBlock]) -> Columns:
 
 def head_columns(plan: Plan) -> Columns:
     """The columns of ``plan.head``: of most plans, whose blocks are all distinct and in full, at a glance."""
-    if plan.blocks:
-        ids, _, ranks, _, annotations, tokens = zip(*plan.blocks, strict=True)
-        if annotations.count(None) == len(set(ids)) == len(ids):
-            return Columns(ids, tokens, ranks)
-    return columns(plan.head)
+    found = full_columns(plan.blocks)
+    return columns(plan.head) if found is None else found
 
 
 def insert(forest: Forest, key: TreeKey, plan: Plan) -> Columns:

@@ -54,14 +54,13 @@ def relevance(window: Window, tail: Tail) -> list[BlockId]:
 
 def popularity(window: Window, tail: Tail) -> list[BlockId]:
     """By the number of recent contexts that hold the block; ties by relevance. O(k log k)."""
-    uses = zip(tail.rest, window.holders_of_each(tail.rest), strict=True)
-    return _by_worth({block: holders.bit_count() for block, holders in uses})
+    return _by_worth(dict(zip(tail.rest, window.counts(tail.rest), strict=True)))
 
 
 def popularity_tokens(window: Window, tail: Tail) -> list[BlockId]:
     """By recent contexts that hold the block x its tokens; ties by relevance. O(k log k)."""
-    uses = zip(tail.rest, window.holders_of_each(tail.rest), tail.tokens, strict=True)
-    return _by_worth({block: holders.bit_count() * tokens for block, holders, tokens in uses})
+    uses = zip(tail.rest, window.counts(tail.rest), tail.tokens, strict=True)
+    return _by_worth({block: count * tokens for block, count, tokens in uses})
 
 
 def _by_worth(worth: dict[BlockId, int]) -> list[BlockId]:
@@ -98,11 +97,16 @@ def co_occurrence(window: Window, tail: Tail) -> list[BlockId]:
 
     O(picks x k), each a bit operation on the window.
     """
-    common, needed = -1, float(_NEXT_CONTEXTS)
-    if tail.prefix:
-        common = window.holders_of_all(tail.prefix)
-    else:
+    needed = float(_NEXT_CONTEXTS)
+    if not tail.prefix:
         needed = max(_START_CONTEXTS, _START_USES * len(window) / max(1, tail.live))
+    together = window.standing_together(tail.prefix, tail.rest, tail.tokens, needed, _NEXT_CONTEXTS, _MAX_PICKS)
+    return _co_occurrence(window, tail, needed) if together is None else together
+
+
+def _co_occurrence(window: Window, tail: Tail, needed: float) -> list[BlockId]:
+    """:func:`co_occurrence` where ``needed`` contexts must speak for the first block."""
+    common = window.holders_of_all(tail.prefix)
     left = list(zip(window.holders_of_each(tail.rest), tail.tokens, tail.rest, strict=True))
     lead: list[BlockId] = []
     while len(lead) < _MAX_PICKS:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
 
 from prefixpilot.core import BlockId
 from prefixpilot.errors import ConfigError, InvariantError
+
+try:
+    kernels: Any = import_module("prefixpilot.tails._bits")
+except ImportError:
+    kernels = None
 
 
 class Window:
@@ -74,6 +81,35 @@ class Window:
         """:meth:`holders` of many blocks, in parallel."""
         newer, older = self._newer, self._older
         return [newer.get(block, 0) | older.get(block, 0) for block in blocks]
+
+    def counts(self, blocks: Sequence[BlockId]) -> list[int]:
+        """How many contexts hold each of these blocks, in parallel."""
+        if kernels is None:
+            return [holders.bit_count() for holders in self.holders_of_each(blocks)]
+        found: list[int] = kernels.counts(self._newer, self._older, self.size, tuple(blocks))
+        return found
+
+    def standing_together(
+        self,
+        prefix: tuple[BlockId, ...],
+        rest: Sequence[BlockId],
+        tokens: Sequence[int],
+        needed: float,
+        least: int,
+        most: int,
+    ) -> list[BlockId] | None:
+        """:func:`~prefixpilot.tails.policies.co_occurrence` by a kernel; ``None`` where there is none for it.
+
+        Args:
+            needed, least: contexts that speak for the first block, and for each.
+            most: so many blocks or fewer.
+        """
+        if kernels is None:
+            return None
+        together: list[BlockId] | None = kernels.co_occurrence(
+            self._newer, self._older, self.size, prefix, tuple(rest), tuple(tokens), needed, least, most
+        )
+        return together
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` unless each half keeps to its own slots. O(everything)."""

@@ -1,0 +1,205 @@
+/* Blocks of plans, compiled: what `assemble_in_full`, `texts_of` and `full_columns` of assemble.py return. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+enum { ID, BLOCK, POSITION, LABEL, ANNOTATION, TOKENS, FIELDS };
+enum { STORED_ID, STORED_BLOCK, STORED_TOKENS, STORED_KEY, STORED_FIELDS };
+
+static int arguments(Py_ssize_t given, Py_ssize_t expected)
+{
+    if (given != expected)
+        PyErr_Format(PyExc_TypeError, "%zd arguments were expected", expected);
+    return given == expected;
+}
+
+/* The record at `at` of a sequence, borrowed. */
+static PyObject *record(PyObject *all, Py_ssize_t at, Py_ssize_t fields)
+{
+    PyObject *item = at >= 0 && at < PySequence_Fast_GET_SIZE(all) ? PySequence_Fast_GET_ITEM(all, at) : NULL;
+    if (item != NULL && PyTuple_Check(item) && PyTuple_GET_SIZE(item) == fields)
+        return item;
+    PyErr_SetString(PyExc_ValueError, "no such record");
+    return NULL;
+}
+
+static PyObject *planned_block(PyTypeObject *type, PyObject *stored, PyObject *position, PyObject *label)
+{
+    PyObject *block = type->tp_alloc(type, FIELDS);
+    if (block == NULL)
+        return NULL;
+    PyTuple_SET_ITEM(block, ID, Py_NewRef(PyTuple_GET_ITEM(stored, STORED_ID)));
+    PyTuple_SET_ITEM(block, BLOCK, Py_NewRef(PyTuple_GET_ITEM(stored, STORED_BLOCK)));
+    PyTuple_SET_ITEM(block, POSITION, Py_NewRef(position));
+    PyTuple_SET_ITEM(block, LABEL, Py_NewRef(label));
+    PyTuple_SET_ITEM(block, ANNOTATION, Py_NewRef(Py_None));
+    PyTuple_SET_ITEM(block, TOKENS, Py_NewRef(PyTuple_GET_ITEM(stored, STORED_TOKENS)));
+    return block;
+}
+
+PyDoc_STRVAR(planned_doc, "planned(type, stored, order, labels) -> a tuple of `type`, a named tuple of six fields.");
+
+static PyObject *planned(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 4))
+        return NULL;
+    if (!PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type) || !PyTuple_Check(args[2]) ||
+        !PyTuple_Check(args[3]) || PyTuple_GET_SIZE(args[3]) < PyTuple_GET_SIZE(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "a type of tuples, and as many labels as positions were expected");
+        return NULL;
+    }
+    PyObject *all = PySequence_Fast(args[1], "a sequence of records was expected");
+    PyObject *result = all == NULL ? NULL : PyTuple_New(PyTuple_GET_SIZE(args[2]));
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[2]); i++) {
+        PyObject *position = PyTuple_GET_ITEM(args[2], i), *block = NULL;
+        Py_ssize_t at = PyLong_AsSsize_t(position);
+        PyObject *stored = at == -1 && PyErr_Occurred() ? NULL : record(all, at, STORED_FIELDS);
+        if (stored != NULL)
+            block = planned_block((PyTypeObject *)args[0], stored, position, PyTuple_GET_ITEM(args[3], i));
+        if (block == NULL)
+            Py_CLEAR(result);
+        else
+            PyTuple_SET_ITEM(result, i, block);
+    }
+    Py_XDECREF(all);
+    return result;
+}
+
+/* Adds an attribute of a block to a list, if it is not empty. */
+static int add_text(PyObject *texts, PyObject *block, PyObject *name)
+{
+    PyObject *text = PyObject_GetAttr(block, name);
+    int right = text != NULL;
+    if (right && text != Py_None) {
+        int said = PyObject_IsTrue(text);
+        right = said < 0 ? 0 : !said || PyList_Append(texts, text) == 0;
+    }
+    Py_XDECREF(text);
+    return right;
+}
+
+PyDoc_STRVAR(texts_doc, "texts(stored, 'text', 'title') -> a list of the texts and titles that are not empty, block by block.");
+
+static PyObject *texts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 3))
+        return NULL;
+    PyObject *all = PySequence_Fast(args[0], "a sequence of records was expected");
+    PyObject *result = all == NULL ? NULL : PyList_New(0);
+    for (Py_ssize_t i = 0; result != NULL && i < PySequence_Fast_GET_SIZE(all); i++) {
+        PyObject *stored = record(all, i, STORED_FIELDS);
+        PyObject *block = stored == NULL ? NULL : PyTuple_GET_ITEM(stored, STORED_BLOCK);
+        if (block == NULL || !add_text(result, block, args[1]) || !add_text(result, block, args[2]))
+            Py_CLEAR(result);
+    }
+    Py_XDECREF(all);
+    return result;
+}
+
+/* Whether the blocks are distinct and stand in full; -1 is an error. */
+static int in_full(PyObject *blocks)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(blocks);
+    PyObject *seen = PySet_New(NULL);
+    int right = seen == NULL ? -1 : 1;
+    for (Py_ssize_t i = 0; right == 1 && i < count; i++) {
+        PyObject *block = record(blocks, i, FIELDS);
+        if (block == NULL || PySet_Add(seen, PyTuple_GET_ITEM(block, ID)) < 0)
+            right = -1;
+        else if (PyTuple_GET_ITEM(block, ANNOTATION) != Py_None)
+            right = 0;
+    }
+    if (right == 1)
+        right = PySet_GET_SIZE(seen) == count;
+    Py_XDECREF(seen);
+    return right;
+}
+
+PyDoc_STRVAR(columns_doc, "columns(blocks) -> (identities, lengths, positions) as tuples, or None unless all are distinct and in full.");
+
+static PyObject *columns(PyObject *module, PyObject *blocks)
+{
+    static const int fields[] = {ID, TOKENS, POSITION};
+    if (!PyTuple_Check(blocks)) {
+        PyErr_SetString(PyExc_TypeError, "a tuple of blocks was expected");
+        return NULL;
+    }
+    int full = in_full(blocks);
+    if (full < 0)
+        return NULL;
+    if (!full)
+        Py_RETURN_NONE;
+    PyObject *result = PyTuple_New(3);
+    for (int column = 0; result != NULL && column < 3; column++) {
+        Py_ssize_t count = PyTuple_GET_SIZE(blocks);
+        PyObject *values = PyTuple_New(count);
+        if (values == NULL) {
+            Py_CLEAR(result);
+            break;
+        }
+        for (Py_ssize_t i = 0; i < count; i++)
+            PyTuple_SET_ITEM(values, i, Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(blocks, i), fields[column])));
+        PyTuple_SET_ITEM(result, column, values);
+    }
+    return result;
+}
+
+PyDoc_STRVAR(lengths_doc, "lengths(stored) -> a dict: the length of each block by its identity, in order; of copies the last says.");
+
+static PyObject *lengths(PyObject *module, PyObject *stored)
+{
+    PyObject *all = PySequence_Fast(stored, "a sequence of records was expected");
+    PyObject *result = all == NULL ? NULL : PyDict_New();
+    for (Py_ssize_t i = 0; result != NULL && i < PySequence_Fast_GET_SIZE(all); i++) {
+        PyObject *item = record(all, i, STORED_FIELDS);
+        if (item == NULL ||
+            PyDict_SetItem(result, PyTuple_GET_ITEM(item, STORED_ID), PyTuple_GET_ITEM(item, STORED_TOKENS)) < 0)
+            Py_CLEAR(result);
+    }
+    Py_XDECREF(all);
+    return result;
+}
+
+PyDoc_STRVAR(made_doc, "made(type, names, values) -> a new object with these attributes, as `type.__init__` would set them.");
+
+static PyObject *made(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 3))
+        return NULL;
+    if (!PyType_Check(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) ||
+        PyTuple_GET_SIZE(args[1]) != PyTuple_GET_SIZE(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "a type, names, and a value for each were expected");
+        return NULL;
+    }
+    PyTypeObject *type = (PyTypeObject *)args[0];
+    PyObject *nothing = PyTuple_New(0);
+    PyObject *result = nothing == NULL ? NULL : PyBaseObject_Type.tp_new(type, nothing, NULL);
+    Py_XDECREF(nothing);
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[1]); i++)
+        if (PyObject_GenericSetAttr(result, PyTuple_GET_ITEM(args[1], i), PyTuple_GET_ITEM(args[2], i)) < 0)
+            Py_CLEAR(result);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"lengths", lengths, METH_O, lengths_doc},
+    {"made", (PyCFunction)(void (*)(void))made, METH_FASTCALL, made_doc},
+    {"planned", (PyCFunction)(void (*)(void))planned, METH_FASTCALL, planned_doc},
+    {"texts", (PyCFunction)(void (*)(void))texts, METH_FASTCALL, texts_doc},
+    {"columns", columns, METH_O, columns_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_planned",
+    .m_doc = "Blocks of plans, compiled.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__planned(void)
+{
+    return PyModuleDef_Init(&module);
+}
