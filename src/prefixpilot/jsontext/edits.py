@@ -68,7 +68,7 @@ class InsertElement(NamedTuple):
 Edit: TypeAlias = SetText | Permute | SetMember | RemoveMember | InsertElement
 
 Escape: TypeAlias = Callable[[Sequence[str]], Sequence[str] | None]
-"""Texts as they stand between the quotes of a JSON string: :func:`prefixpilot.jsontext.escapes.all_escaped`, or as it."""
+"""Texts as they stand between the quotes of a JSON string, as :func:`prefixpilot.jsontext.escapes.all_escaped`."""
 
 
 @dataclass(slots=True)

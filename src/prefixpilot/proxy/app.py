@@ -246,7 +246,7 @@ class ProxyApp:
             if isinstance(forward, Failed):
                 raise _failed(forward)
             target = call.api.paths[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
-            self.metrics.planning.observe(monotonic() - call.received)
+            self.metrics.count_planning(monotonic() - call.received)
             if forward.explain:
                 await self._explain(exchange, forward)
                 return

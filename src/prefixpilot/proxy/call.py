@@ -57,8 +57,11 @@ class Call:
     encoding: str = field(init=False)
 
     def __post_init__(self) -> None:
-        named = [value.decode("latin-1") for key, value in self.headers if key.lower() == b"content-encoding"]
-        object.__setattr__(self, "encoding", ",".join(named).strip().lower() or "identity")
+        encoding = "identity"
+        if h.get(self.headers, b"content-encoding") is not None:
+            named = [value.decode("latin-1") for key, value in self.headers if key.lower() == b"content-encoding"]
+            encoding = ",".join(named).strip().lower() or encoding
+        object.__setattr__(self, "encoding", encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +223,12 @@ def may_carry_blocks(call: Call, field_name: str) -> bool:
 
 
 def names_field(data: bytes, field_name: str) -> bool:
-    """Whether the name stands in JSON text, or in a part of one, plainly or with escapes, in UTF-8, 16 or 32."""
+    """Whether the name, which is ASCII, stands in JSON text, or in a part of one, plainly or with escapes, in UTF-8, 16
+    or 32."""
     text = data.replace(b"\0", b"") if b"\0" in data else data
-    return field_name.encode() in text or (b"\\u" in text and _with_escapes(field_name).search(text) is not None)
+    if field_name.encode() in text:
+        return True
+    return b"\\" in text and b"\\u00" in text and _with_escapes(field_name).search(text) is not None
 
 
 @lru_cache

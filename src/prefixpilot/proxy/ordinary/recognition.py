@@ -56,6 +56,8 @@ class Recognition:
 
     def check(self, names: tuple[str, ...]) -> None:
         """Raise ``InvalidRequestError`` for a name that a client gives and that no recogniser has."""
+        if not names:
+            return
         known = {EVERYTHING, *_OUTSIDE, *(one.name for one in (*self.recognisers, *RECOGNISERS))}
         for name in names:
             if name not in known:
