@@ -46,6 +46,7 @@ class Call:
         api: the API of its path.
         received: monotonic seconds at which it was complete.
         tenant: whose it is.
+        request_id: what the log calls it where the client has given it no id; empty: nothing.
         encoding: how the body is compressed, in lower case; ``identity``: it is not.
     """
 
@@ -54,6 +55,7 @@ class Call:
     api: Api = CHAT
     received: float = field(default_factory=monotonic)
     tenant: TenantId = DEFAULT_TENANT
+    request_id: str = ""
     encoding: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         if not conversation.strip():
             raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
         _check_length("X-PrefixPilot-Conversation", conversation)
-    request_id = ours.get(h.REQUEST_ID, "").strip() or new_id()
+    request_id = ours.get(h.REQUEST_ID, "").strip() or call.request_id or new_id()
     limit = ours.get(h.MAX_DISPLACEMENT)
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
