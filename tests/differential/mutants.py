@@ -58,7 +58,7 @@ class OneForAll(Ledger):
 
 
 def _anyones(key: LedgerKey) -> LedgerKey:
-    return replace(key, credential="")
+    return key._replace(credential="")
 
 
 class Stale(Ledger):

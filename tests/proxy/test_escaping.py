@@ -27,7 +27,7 @@ def test_an_escaped_text_is_read_as_it_was(text: str) -> None:
     assert (found is None) == any("\ud800" <= c <= "\udfff" for c in text)
     if found is not None:
         assert json.loads(f'"{found}"') == text
-        assert plain.escaped(text) in (found, None)
+        assert plain.all_escaped([text]) in ([found], None)
 
 
 @given(KEPT)
@@ -66,7 +66,7 @@ def test_a_text_in_parts_is_written_as_if_it_were_one(parts: list[str], question
     data = json.dumps({"content": question}, ensure_ascii=not plainly).encode("utf-8", "surrogatepass")
     source, placing = JsonText.read(data), Placing(1 << 20)
     text = "".join(parts) + question
-    whole = source.edited([SetText(("content",), text)], escaped)
+    whole = source.edited([SetText(("content",), text)], Placing(0).all_escaped)
     for _ in range(2):  # new to it, and known
         assert placing.place(source, [SetText(("content",), text, (*parts, question))]) == whole
         assert (
@@ -83,14 +83,16 @@ def test_parts_that_do_not_end_with_the_old_string_are_not_asked() -> None:
 def test_a_text_that_came_before_is_escaped_as_before(texts: list[str]) -> None:
     placing = Placing(8 * 2 * 4096)
     for text in texts:
-        assert placing.escaped(text) == escaped(text)
+        assert placing.all_escaped([text]) == [escaped(text)]
         assert placing.size <= 8 * 2 * 4096
 
 
-def test_only_blocks_are_kept() -> None:
+def test_blocks_and_what_stands_around_them_are_kept() -> None:
     placing = Placing(1 << 20)
-    for text in ("a" * 20, "a" * 100_000, "\ud800" * 1000):
-        assert placing.escaped(text) == escaped(text)
-        assert placing.size == 0
-    placing.escaped(LONG[0])
-    assert placing.size > 0
+    assert placing.all_escaped(["a" * 100_000, "\ud800" * 1000]) is None
+    assert placing.all_escaped(["a" * 100_000]) == ["a" * 100_000]
+    assert placing.size == 0
+    for text in (LONG[0], "[Doc 1]\n"):
+        before = placing.size
+        assert placing.all_escaped([text]) == [escaped(text)]
+        assert placing.size > before

@@ -325,6 +325,14 @@ class TestLog:
         assert (passed["api"], passed["path"], passed["prompt_tokens"]) == ("other", "/v1/models", None)
         assert (own["api"], own["outcome"]) == ("own", None)
 
+    def test_plan_engine_and_log_have_one_id(self, engine: SimulatedEngine) -> None:
+        with logged(LogSettings("json")) as stream, proxied(engine) as url:
+            answer = post_chat(url, chat([user("When?")], BLOCKS))
+            (line,) = lines_of(stream)
+        plan = json.loads(answer.header("X-PrefixPilot-Plan") or "")
+        sent = {name.lower(): value for name, value in engine.requests[-1].headers}
+        assert plan["request_id"] == line["request_id"] == sent["x-request-id"]
+
     @pytest.mark.parametrize("form", ["json", "text"])
     def test_neither_keys_nor_prompts_are_in_it(self, engine: SimulatedEngine, form: Any) -> None:
         with logged(LogSettings(form, "debug")) as stream, proxied(engine) as url:

@@ -7,12 +7,12 @@ cannot be meant is an error: two texts for one string, an edit inside of what an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.errors import InvalidInputError
-from prefixpilot.jsontext.escapes import escaped
+from prefixpilot.jsontext.escapes import all_escaped
 from prefixpilot.jsontext.layout import Element, Layout
 
 Pointer: TypeAlias = tuple[str | int, ...]
@@ -67,8 +67,8 @@ class InsertElement(NamedTuple):
 
 Edit: TypeAlias = SetText | Permute | SetMember | RemoveMember | InsertElement
 
-Escape: TypeAlias = Callable[[str], str | None]
-"""A text as it stands between the quotes of a JSON string: :func:`prefixpilot.jsontext.escapes.escaped`, or as it."""
+Escape: TypeAlias = Callable[[Sequence[str]], Sequence[str] | None]
+"""Texts as they stand between the quotes of a JSON string, as :func:`prefixpilot.jsontext.escapes.all_escaped`."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class _Node:
     inserted: dict[int, list[Any]] = field(default_factory=dict)
 
 
-def edited(layout: Layout, place: Element, edits: Iterable[Edit], escape: Escape = escaped) -> Iterator[str]:
+def edited(layout: Layout, place: Element, edits: Iterable[Edit], escape: Escape = all_escaped) -> list[str]:
     """The pieces of the value at ``place`` with all ``edits`` done. O(length of the containers on the way).
 
     Args:
@@ -93,7 +93,9 @@ def edited(layout: Layout, place: Element, edits: Iterable[Edit], escape: Escape
     Raises:
         InvalidInputError: an edit names what is not there or what is of another kind, or contradicts another one.
     """
-    return _Writer(layout, escape).value(*place, _tree(edits), ())
+    writer = _Writer(layout, escape)
+    writer.value(*place, _tree(edits), ())
+    return writer.pieces
 
 
 def _tree(edits: Iterable[Edit]) -> _Node:
@@ -101,7 +103,10 @@ def _tree(edits: Iterable[Edit]) -> _Node:
     for edit in edits:
         node = root
         for step in edit.pointer:
-            node = node.children.setdefault(step, _Node())
+            child = node.children.get(step)
+            if child is None:
+                child = node.children[step] = _Node()
+            node = child
         _add(node, edit)
     return root
 
@@ -124,69 +129,78 @@ def _add(node: _Node, edit: Edit) -> None:
 
 
 class _Writer:
-    """Writes values with their edits in them."""
+    """Writes values with their edits in them.
+
+    Attributes:
+        pieces: of what is written, joined once: a long text is not copied at each level.
+    """
 
     def __init__(self, layout: Layout, escape: Escape) -> None:
+        self.pieces: list[str] = []
         self._layout = layout
         self._escape = escape
         self._text = layout.text
 
-    def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
-        """In pieces, which are joined once: a long text is not copied at each level."""
-        of_array = node.order is not None or node.inserted
-        of_object = node.members or node.removed
+    def value(self, start: int, end: int, node: _Node, pointer: Pointer) -> None:
+        """Write the value that stands from ``start`` to ``end``, which ``pointer`` names."""
         kind = self._text[start]
-        _check(kind == "[" or not of_array, pointer, "is no array")
-        _check(kind == "{" or not of_object, pointer, "is no object")
-        if node.text is not None:
-            _check(kind == '"' and not node.children, pointer, "is no string")
-            return self._string(start, end, node.text, node.parts)
-        _check(kind in "[{" or not node.children, pointer, "holds no values")
         if kind == "{":
-            return self._object(start, end, node, pointer)
-        return self._array(start, end, node, pointer) if kind == "[" else iter((self._text[start:end],))
-
-    def _string(self, start: int, end: int, new: str, parts: Sequence[str]) -> Iterator[str]:
-        written = self._text[start + 1 : end - 1]
-        old = json.loads(f'"{written}"')
-        yield '"'
-        if parts and parts[-1].endswith(old):
-            yield from self._all_characters((*parts[:-1], parts[-1][: len(parts[-1]) - len(old)]), written)
-            yield written
-        elif new.endswith(old):
-            yield self._characters(new[: len(new) - len(old)], written)
-            yield written
-        elif new.startswith(old):
-            yield written
-            yield self._characters(new[len(old) :], written)
+            self._object(start, end, node, pointer)
+        elif kind == "[":
+            self._array(start, end, node, pointer)
         else:
-            yield self._characters(new, written)
-        yield '"'
+            _check(node.order is None and not node.inserted, pointer, "is no array")
+            _check(not node.members and not node.removed, pointer, "is no object")
+            self._plain(start, end, node, pointer)
 
-    def _object(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
+    def _plain(self, start: int, end: int, node: _Node, pointer: Pointer) -> None:
+        if node.text is None:
+            _check(not node.children, pointer, "holds no values")
+            self.pieces.append(self._text[start:end])
+            return
+        _check(self._text[start] == '"' and not node.children, pointer, "is no string")
+        self._string(self._text[start + 1 : end - 1], node.text, node.parts)
+
+    def _string(self, written: str, new: str, parts: Sequence[str]) -> None:
+        old: str = json.loads(f'"{written}"') if "\\" in written else written
+        if parts and parts[-1].endswith(old):
+            before = self._characters((*parts[:-1], parts[-1][: len(parts[-1]) - len(old)]), written)
+            self.pieces += ('"', *before, written, '"')
+        elif new.endswith(old):
+            self.pieces += ('"', *self._characters((new[: len(new) - len(old)],), written), written, '"')
+        elif new.startswith(old):
+            self.pieces += ('"', written, *self._characters((new[len(old) :],), written), '"')
+        else:
+            self.pieces += ('"', *self._characters((new,), written), '"')
+
+    def _object(self, start: int, end: int, node: _Node, pointer: Pointer) -> None:
+        _check(node.order is None and not node.inserted, pointer, "is no array")
+        _check(node.text is None, pointer, "is no string")
+        text, pieces = self._text, self.pieces
         members = self._layout.members(start)
         last = {member.key: place for place, member in enumerate(members)}
         self._check_members(node, last, pointer)
-        yield self._text[start : members[0].start if members else end - 1]
+        pieces.append(text[start : members[0].start if members else end - 1])
         none_yet = True
         for place, member in enumerate(members):
-            if member.key in node.removed:
+            key = member.key
+            if key in node.removed:
                 continue
-            if not none_yet:
-                yield self._text[members[place - 1].end : member.start]
+            begun = member.start if none_yet else members[place - 1].end
             none_yet = False
-            yield self._text[member.start : member.value_start]
-            if place != last[member.key]:
-                yield self._text[member.value_start : member.end]
-            elif member.key in node.members:
-                yield self._json(node.members[member.key])
+            if place != last[key] or not (key in node.members or key in node.children):
+                pieces.append(text[begun : member.end])
+                continue
+            pieces.append(text[begun : member.value_start])
+            if key in node.members:
+                pieces.append(self._json(node.members[key]))
             else:
-                yield from self._inner(member.value_start, member.end, node, member.key, pointer)
-        for key in node.members:
+                self.value(member.value_start, member.end, node.children[key], (*pointer, key))
+        for key, value in node.members.items():
             if key not in last:
-                yield f"{'' if none_yet else ', '}{self._json(key)}: {self._json(node.members[key])}"
+                pieces.append(f"{'' if none_yet else ', '}{self._json(key)}: {self._json(value)}")
                 none_yet = False
-        yield self._text[members[-1].end if members else end - 1 : end]
+        pieces.append(text[members[-1].end if members else end - 1 : end])
 
     def _check_members(self, node: _Node, last: dict[str, int], pointer: Pointer) -> None:
         for name in node.members:
@@ -195,7 +209,10 @@ class _Writer:
             gone = key not in last or key in node.members or key in node.removed
             _check(not gone, pointer, f"has no member {key!r} left to edit")
 
-    def _array(self, start: int, end: int, node: _Node, pointer: Pointer) -> Iterator[str]:
+    def _array(self, start: int, end: int, node: _Node, pointer: Pointer) -> None:
+        _check(not node.members and not node.removed, pointer, "is no object")
+        _check(node.text is None, pointer, "is no string")
+        text, pieces = self._text, self.pieces
         elements = self._layout.elements(start)
         count = len(elements)
         order = range(count) if node.order is None else node.order
@@ -203,37 +220,33 @@ class _Writer:
         for index in (*node.children, *node.inserted):
             known = isinstance(index, int) and 0 <= index < count + (index in node.inserted)
             _check(known, pointer, f"has {count} elements, and none at {index!r}")
-        yield self._text[start : elements[0].start if elements else end - 1]
+        pieces.append(text[start : elements[0].start if elements else end - 1])
         for place, source in enumerate(order):
             if place:
-                yield self._text[elements[place - 1].end : elements[place].start]
-            yield from (f"{self._json(value)}, " for value in node.inserted.get(place, ()))
-            yield from self._inner(*elements[source], node, source, pointer)
+                pieces.append(text[elements[place - 1].end : elements[place].start])
+            pieces += [f"{self._json(value)}, " for value in node.inserted.get(place, ())]
+            element, child = elements[source], node.children.get(source)
+            if child is None:
+                pieces.append(text[element.start : element.end])
+            else:
+                self.value(*element, child, (*pointer, source))
         for place, value in enumerate(node.inserted.get(count, ()), count):
-            yield f"{', ' if place else ''}{self._json(value)}"
-        yield self._text[elements[-1].end if elements else end - 1 : end]
+            pieces.append(f"{', ' if place else ''}{self._json(value)}")
+        pieces.append(text[elements[-1].end if elements else end - 1 : end])
 
-    def _inner(self, start: int, end: int, node: _Node, step: str | int, pointer: Pointer) -> Iterable[str]:
-        child = node.children.get(step)
-        return (self._text[start:end],) if child is None else self.value(start, end, child, (*pointer, step))
-
-    def _characters(self, new: str, written: str) -> str:
-        """``new`` as it stands in a JSON string: beyond ASCII as the client writes it, plain or escaped."""
-        plain = self._escape(new) if new.isascii() or not written.isascii() else None
-        return json.dumps(new)[1:-1] if plain is None else plain
-
-    def _all_characters(self, parts: Sequence[str], written: str) -> Sequence[str]:
-        """What is between the quotes for all of them together, as :meth:`_characters` writes it."""
-        plain: list[str | None] = [None]
+    def _characters(self, parts: Sequence[str], written: str) -> Sequence[str]:
+        """What is between the quotes of a JSON string for all of them together: beyond ASCII as the client writes it,
+        plain or escaped."""
         if not written.isascii() or all(map(str.isascii, parts)):
-            plain = list(map(self._escape, parts))
-        escapes = [part for part in plain if part is not None]
-        return escapes if len(escapes) == len(parts) else [json.dumps(part)[1:-1] for part in parts]
+            plain = self._escape(parts)
+            if plain is not None:
+                return plain
+        return [json.dumps(part)[1:-1] for part in parts]
 
     def _json(self, value: Any) -> str:
         """A value in ASCII. A part of a message is an object whose text is long."""
         if type(value) is str:
-            return f'"{self._characters(value, "")}"'
+            return f'"{self._characters((value,), "")[0]}"'
         if type(value) is dict and all(type(key) is str for key in value):
             return "{" + ", ".join(f"{json.dumps(key)}: {self._json(each)}" for key, each in value.items()) + "}"
         return json.dumps(value, allow_nan=False)

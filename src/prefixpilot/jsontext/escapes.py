@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 _RARE: Final = bytes(set(range(0x20)) - set(b"\n\r\t")) + b"\x7f"
@@ -30,3 +31,13 @@ def escaped(text: str) -> str | None:
         if character in text:
             text = escape.join(text.split(character))  # a fifth of the time of str.replace
     return text
+
+
+def all_escaped(texts: Sequence[str]) -> list[str] | None:
+    """Each of them :func:`escaped`; ``None`` if one cannot be."""
+    found = []
+    for text in texts:
+        if (plain := escaped(text)) is None:
+            return None
+        found.append(plain)
+    return found

@@ -22,6 +22,9 @@ SHORTEST: Final = 256
 
 MOST_MEMBERS: Final = 8
 
+_NEXT_ONE: Final = (', "', ", {")
+"""How ``json.dumps`` writes that another string or object follows."""
+
 
 class _Element(NamedTuple):
     """An element as it was written, and its value: a string, or an object of such values, which nobody changes."""
@@ -63,10 +66,16 @@ class KnownElements:
         at = end_of_space(text, at + 1)
         if text[at] == "]":
             return values, at + 1
+        used_lately = self._kept.newer.get
         while True:
-            value, at = self._element(text, at, scan, plain)
-            values.append(value)
-            if text.startswith((', "', ", {"), at):
+            known = used_lately((text[at : at + 32], text[at + 128 : at + 160]))
+            if known is not None and text.startswith(known.written, at):
+                values.append(known.value)
+                at += len(known.written)
+            else:
+                value, at = self._element(text, at, scan, plain)
+                values.append(value)
+            if text.startswith(_NEXT_ONE, at):
                 at += 2
                 continue
             at = end_of_space(text, at)
@@ -78,7 +87,7 @@ class KnownElements:
 
     def _element(self, text: str, at: int, scan: Scan, plain: Callable[[], bool]) -> tuple[Any, int]:
         key = text[at : at + 32], text[at + 128 : at + 160]
-        known = self._kept.newer.get(key) or self._kept.get(key)
+        known = self._kept.get(key)
         if known is not None and text.startswith(known.written, at):
             return known.value, at + len(known.written)
         value, end = scan(text, at)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.jsontext.edits import Edit, Escape, Pointer, edited
-from prefixpilot.jsontext.escapes import escaped
+from prefixpilot.jsontext.escapes import all_escaped
 from prefixpilot.jsontext.known import KnownElements, Scan
 from prefixpilot.jsontext.layout import Element, Layout, Member, end_of_space
 
@@ -74,7 +74,7 @@ class JsonText:
         except ValueError as error:
             raise UnreadableError(f"is not JSON ({error})") from None
 
-    def edited(self, edits: Iterable[Edit], escape: Escape = escaped) -> bytes:
+    def edited(self, edits: Iterable[Edit], escape: Escape = all_escaped) -> bytes:
         """The text with ``edits`` done; without any, the bytes that were read. O(bytes).
 
         Args:

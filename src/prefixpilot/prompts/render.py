@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from prefixpilot.annotations import Templates, written_label
@@ -17,19 +18,26 @@ def render_block(planned: PlannedBlock, templates: Templates) -> str:
     Raises:
         InvalidRequestError: the block has no text.
     """
-    return "".join(paragraph_parts(planned, templates))
+    return "".join(block_parts((planned,), templates))
 
 
-def paragraph_parts(planned: PlannedBlock, templates: Templates) -> tuple[str, ...]:
-    """What :func:`render_block` joins. Raises as that."""
-    if planned.location_annotation is not None:
-        return (planned.location_annotation,)
-    block = planned.block
-    if block.text is None:
-        raise InvalidRequestError(
-            f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
-        )
-    return heading(planned, templates), block.text
+def block_parts(blocks: Iterable[PlannedBlock], templates: Templates) -> list[str]:
+    """What blocks are made of, three parts each: its heading and its text, or a location annotation and nothing; then a
+    blank line. Raises as :func:`render_block`."""
+    parts: list[str] = []
+    for planned in blocks:
+        block = planned.block
+        if planned.location_annotation is not None:
+            parts += (planned.location_annotation, "", PARAGRAPH)
+        elif block.text is None:
+            raise InvalidRequestError(
+                f"blocks[{planned.position}].text", "is missing", "give every block a text, or render the ids yourself"
+            )
+        elif block.title is None:
+            parts += (_line(planned.label, templates.label), block.text, PARAGRAPH)
+        else:
+            parts += (heading(planned, templates), block.text, PARAGRAPH)
+    return parts
 
 
 def heading(planned: PlannedBlock, templates: Templates) -> str:
@@ -51,10 +59,7 @@ def render_blocks(plan: Plan) -> str:
     Labels are in the wording of ``plan.templates``. The same leading blocks give the same leading bytes, whatever
     follows. The question goes behind a blank line.
     """
-    parts: list[str] = []
-    for planned in plan.blocks:
-        parts += paragraph_parts(planned, plan.templates)
-        parts.append(PARAGRAPH)
+    parts = block_parts(plan.blocks, plan.templates)
     if plan.order_annotation is not None:
         parts.append(plan.order_annotation)
     elif parts:

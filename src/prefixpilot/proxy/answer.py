@@ -17,6 +17,8 @@ MAX_JSON_BYTES: Final = 16 << 20
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _COUNTS: Final = re.compile(rb'"(?:usage|timings|error)"\s*+:\s*+(?!null)')
 """What is read of a stream whose text nobody wants."""
+_SPACE: Final = " \t\n\r"
+_SCAN: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # what json.loads calls, without six others
 _LINE_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
 
@@ -96,8 +98,9 @@ class AnswerObserver:
         """The body has come to its proper end."""
         if self._failed or self._decoder is None:
             return
-        for document in (*self._events.finish(), *self._lines.finish()):
-            self._read_piece(document)
+        if self._kind is not Kind.WHOLE:
+            for document in (*self._events.finish(), *self._lines.finish()):
+                self._read_piece(document)
         if len(self._body) > MAX_JSON_BYTES:
             self.started = True
         elif self._body:
@@ -155,7 +158,17 @@ def _decoder(content_encoding: str) -> _Identity | _Inflate | None:
 
 def _json_object(data: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(data)
+        document, end = _SCAN(text := data.decode(), 0)
+        if end < len(text.rstrip(_SPACE)):
+            return None
+    except (StopIteration, ValueError, RecursionError):
+        document = _loaded(data)
+    return document if isinstance(document, dict) else None
+
+
+def _loaded(data: bytes) -> Any:
+    """Of what does not begin at once, or is in another coding; ``None`` if it is no JSON."""
+    try:
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) else None

@@ -221,7 +221,7 @@ class ProxyApp:
     async def _call(self, exchange: Exchange, body: bytes, api: Api) -> Call:
         """The request, salted if that is asked for. Not a step that fails open: what is unsalted must not go out."""
         account = current_account()
-        call = Call(exchange.headers, body, api, tenant=account.tenant)
+        call = Call(exchange.headers, body, api, tenant=account.tenant, request_id=account.request_id)
         if self.settings.tracing.enabled:
             account.model = await self._work(call, lambda: model_of(call, self.settings.max_body_bytes))
         if not self._salts:
@@ -246,7 +246,7 @@ class ProxyApp:
             if isinstance(forward, Failed):
                 raise _failed(forward)
             target = call.api.paths[0] + exchange.target[len(exchange.path) :] if forward.touched else exchange.target
-            self.metrics.planning.observe(monotonic() - call.received)
+            self.metrics.count_planning(monotonic() - call.received)
             if forward.explain:
                 await self._explain(exchange, forward)
                 return

@@ -46,6 +46,7 @@ class Call:
         api: the API of its path.
         received: monotonic seconds at which it was complete.
         tenant: whose it is.
+        request_id: what the log calls it where the client has given it no id; empty: nothing.
         encoding: how the body is compressed, in lower case; ``identity``: it is not.
     """
 
@@ -54,11 +55,15 @@ class Call:
     api: Api = CHAT
     received: float = field(default_factory=monotonic)
     tenant: TenantId = DEFAULT_TENANT
+    request_id: str = ""
     encoding: str = field(init=False)
 
     def __post_init__(self) -> None:
-        named = [value.decode("latin-1") for key, value in self.headers if key.lower() == b"content-encoding"]
-        object.__setattr__(self, "encoding", ",".join(named).strip().lower() or "identity")
+        encoding = "identity"
+        if h.get(self.headers, b"content-encoding") is not None:
+            named = [value.decode("latin-1") for key, value in self.headers if key.lower() == b"content-encoding"]
+            encoding = ",".join(named).strip().lower() or encoding
+        object.__setattr__(self, "encoding", encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def read_options(call: Call, default_mode: Mode, new_id: Callable[[], str]) -> O
         if not conversation.strip():
             raise InvalidRequestError("X-PrefixPilot-Conversation", "is empty", "give an id, or leave the header out")
         _check_length("X-PrefixPilot-Conversation", conversation)
-    request_id = ours.get(h.REQUEST_ID, "").strip() or new_id()
+    request_id = ours.get(h.REQUEST_ID, "").strip() or call.request_id or new_id()
     limit = ours.get(h.MAX_DISPLACEMENT)
     if limit is not None and not re.fullmatch(r"\s*[0-9]{1,9}\s*", limit):
         raise InvalidRequestError(MAX_DISPLACEMENT, f"is {limit!r}", "give an integer of 0 or more, or leave it out")
@@ -220,9 +225,12 @@ def may_carry_blocks(call: Call, field_name: str) -> bool:
 
 
 def names_field(data: bytes, field_name: str) -> bool:
-    """Whether the name stands in JSON text, or in a part of one, plainly or with escapes, in UTF-8, 16 or 32."""
+    """Whether the name, which is ASCII, stands in JSON text, or in a part of one, plainly or with escapes, in UTF-8, 16
+    or 32."""
     text = data.replace(b"\0", b"") if b"\0" in data else data
-    return field_name.encode() in text or (b"\\u" in text and _with_escapes(field_name).search(text) is not None)
+    if field_name.encode() in text:
+        return True
+    return b"\\" in text and b"\\u00" in text and _with_escapes(field_name).search(text) is not None
 
 
 @lru_cache

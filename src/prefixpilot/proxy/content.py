@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -50,12 +50,14 @@ def _choices(document: Mapping[str, Any], reply: Reply) -> Heard:
     for choice in _objects(document.get("choices")):
         message = choice.get("message") or choice.get("delta")
         message = message if isinstance(message, dict) else {}
-        content = choice.get("text") or any(message.get(key) for key in _CONTENT_KEYS)
-        started = started or bool(choice.get("finish_reason") or content)
+        content = choice.get("finish_reason") or choice.get("text") or message.get("content")
+        started = started or bool(content or any(message.get(key) for key in _CONTENT_KEYS))
         if choice.get("index", 0) == 0:
             reply.add(_string(choice.get("text")) + _string(message.get("content")))
-            reply.add_calls(message.get("tool_calls"))
-            reply.add_function_call(message.get("function_call"))
+            if (calls := message.get("tool_calls")) is not None:
+                reply.add_calls(calls)
+            if (call := message.get("function_call")) is not None:
+                reply.add_function_call(call)
         else:
             reply.there_are_others()
     usage = _openai_usage(document.get("usage"), "prompt_tokens")
@@ -87,7 +89,7 @@ class _Responses:
         return Heard(kind.endswith(".delta") or kind == "response.output_item.done")
 
     def _whole(self, document: Mapping[str, Any], reply: Reply) -> Heard:
-        items = list(_objects(document.get("output")))
+        items = _objects(document.get("output"))
         for index, item in enumerate(items):
             self._item(index, item, reply)
         ended = document.get("status") in ("completed", "incomplete")
@@ -198,6 +200,5 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, list):
-        yield from (element for element in value if isinstance(element, dict))
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []

@@ -155,7 +155,8 @@ class Delivery:
     async def _relay(self, exchange: Exchange, way: _Way, forward: Forward | None, watch: Watch | None) -> None:
         again = forward is not None  # to ask a model twice does no harm
         upstream = way.engine.upstream
-        async with upstream.request(exchange.method, way.target, way.headers, way.body, repeatable=again) as response:
+        response = await upstream.answer(exchange.method, way.target, way.headers, way.body, repeatable=again)
+        try:
             if way.spare and again and response.status in DRAINING:
                 raise _DrainingError(f"engine {way.engine.number} answered {response.status}", silent=True)
             outcome: Outcome = "passthrough" if forward is None else forward.outcome
@@ -180,6 +181,8 @@ class Delivery:
             finally:
                 if observation is not None:
                     account.first_content, account.usage = observation.first_content, observation.usage
+        finally:
+            response.close()
 
     def _began(self, seat: Seat) -> Callable[[], None]:
         return lambda: self._engines.pool.began(seat)

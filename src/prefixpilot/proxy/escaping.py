@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prefixpilot.errors import MissingExtraError
 from prefixpilot.generations import Generations
@@ -19,7 +19,6 @@ try:
 except ImportError:
     raise MissingExtraError("orjson", 'pip install "prefixpilot[proxy]"') from None
 
-SHORTEST: Final = 256
 LONGEST: Final = 32 << 10
 """Characters of a text that is kept: blocks, not what is made of many."""
 
@@ -80,13 +79,19 @@ class Placing:
 
     def place(self, source: JsonText, edits: Sequence[Edit]) -> bytes:
         """:meth:`JsonText.edited`."""
-        return source.edited(edits, self.escaped)
+        return source.edited(edits, self.all_escaped)
 
-    def escaped(self, text: str) -> str | None:
-        """:func:`escaped`. O(1) for a ``str`` of some length that came before."""
-        if not SHORTEST <= len(text) <= LONGEST:
+    def all_escaped(self, texts: Sequence[str]) -> list[str] | None:
+        """Each of them :func:`escaped`; ``None`` if one cannot be. O(1) for a ``str`` that came before."""
+        known = list(map(self._kept.newer.get, texts))
+        found = [self._one(text) if plain is None else plain for text, plain in zip(texts, known, strict=True)]
+        return None if None in found else cast("list[str]", found)
+
+    def _one(self, text: str) -> str | None:
+        """Of a text that was not used lately."""
+        if len(text) > LONGEST:
             return escaped(text)
-        found = self._kept.newer.get(text) or self._kept.get(text)
+        found = self._kept.get(text)
         if found is None and (found := escaped(text)) is not None:
             found = text if found == text else found
             self._kept.put(text, found)

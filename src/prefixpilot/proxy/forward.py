@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from prefixpilot.core import Plan, RequestId
 from prefixpilot.proxy.call import Call, Options
@@ -53,6 +54,7 @@ class Ticket:
 
 
 NOTHING_TO_LEARN = Ticket()
+NOT_TREATED: Final = Treatment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,10 @@ class Forward:
         return self.touched or self.trial is not None or not self.ticket.empty
 
 
-def untouched(call: Call, options: Options, failed: Failed | None = None) -> Forward:
-    """The request as it came."""
+def untouched(
+    call: Call, options: Options, failed: Failed | None = None, treatment: Treatment = NOT_TREATED
+) -> Forward:
+    """The request as it came, and what is learnt and told of it."""
     outcome: Outcome = "passthrough" if failed is None else "fallback"
     return Forward(
         call.body,
@@ -105,12 +109,18 @@ def untouched(call: Call, options: Options, failed: Failed | None = None) -> For
         options.mode,
         options.request_id,
         call.received,
+        plan_header=treatment.plan_header,
+        ticket=learning(treatment),
         api=call.api.name,
         explain=options.explain,
         trial=options.trial,
+        treatment=treatment.report,
+        notes=treatment.notes,
     )
 
 
 def learning(treatment: Treatment) -> Ticket:
     """What is learnt of a request without blocks."""
+    if treatment.learn is None and not treatment.plans:
+        return NOTHING_TO_LEARN
     return Ticket(treated=treatment.learn, treated_plans=treatment.plans)

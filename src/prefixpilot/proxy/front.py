@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from secrets import token_hex
+from os import urandom
 from typing import Final
 
 from prefixpilot.apis import API_OF_PATH
@@ -90,9 +89,15 @@ class Front:
 
     async def _answer(self, exchange: Exchange, own: Serve | None, account: Account) -> None:
         try:
-            with self._entered(exchange, account) if own is None else nullcontext():
+            if own is None:
+                account.tenant = self._tenants.of(exchange.headers, exchange.peer)
+                self._in_flight.enter(account.tenant)
+            try:
                 async with asyncio.timeout(self._settings.total_timeout):
                     await (own or self._proxy)(exchange)
+            finally:
+                if own is None:
+                    self._in_flight.leave(account.tenant)
         except asyncio.CancelledError:
             await self._refuse(exchange, RefusedError(503, "the proxy is ending", "server_error", None, "ending"))
         except ClientGoneError:
@@ -111,7 +116,7 @@ class Front:
         path = refusal.target.partition(b"?")[0]
         if not refusal.request:
             tenant = TenantId(self._settings.tenant)
-            account = Account(token_hex(16), "", "", tenant, status=refusal.status, code=refusal.code)
+            account = Account(urandom(16).hex(), "", "", tenant, status=refusal.status, code=refusal.code)
             self._count(account, refusal.status)
             self._accounts.close(account, [])
         near = api_near(path)
@@ -124,12 +129,6 @@ class Front:
             exchange.status, account.code = exchange.refused.status, exchange.refused.code
             self._count(account, exchange.status)
         log.debug("the client has gone")
-
-    def _entered(self, exchange: Exchange, account: Account) -> AbstractContextManager[None]:
-        """Whose it is, and its place among those under way. Raises RefusedError."""
-        tenant = self._tenants.of(exchange.headers, exchange.peer)
-        account.tenant = tenant
-        return self._in_flight.counted(tenant)
 
     def _unexpected(self, error: Exception) -> RefusedError:
         self._metrics.fail_opens.labels("serve").inc()
@@ -180,7 +179,7 @@ def _account(exchange: Exchange, own: bool, tenant: TenantId) -> Account:
     given = (h.get(exchange.headers, h.REQUEST_ID) or "").strip()
     api = API_OF_PATH.get(exchange.path) if exchange.method == "POST" else None
     return Account(
-        given[:MAX_ID_CHARS] or token_hex(16),
+        given[:MAX_ID_CHARS] or urandom(16).hex(),
         exchange.method,
         exchange.path.decode("latin-1"),
         tenant,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from prefixpilot.core import TenantId
@@ -32,9 +30,8 @@ class InFlight:
         """Requests under way."""
         return self._all
 
-    @contextmanager
-    def counted(self, tenant: TenantId) -> Iterator[None]:
-        """Within it a request counts.
+    def enter(self, tenant: TenantId) -> None:
+        """A request counts from here on, until its tenant leaves.
 
         Raises:
             RefusedError: 503 when the proxy has too many, 429 when the tenant has; with ``Retry-After``.
@@ -48,12 +45,9 @@ class InFlight:
             raise RefusedError(429, message, "rate_limit_error", None, "rate_limit_exceeded", _retry())
         self._of[tenant] = mine + 1
         self._all += 1
-        try:
-            yield
-        finally:
-            self._leave(tenant)
 
-    def _leave(self, tenant: TenantId) -> None:
+    def leave(self, tenant: TenantId) -> None:
+        """One of the requests that have entered is over."""
         self._all -= 1
         left = self._of[tenant] - 1
         if left:

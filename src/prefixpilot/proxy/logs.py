@@ -64,7 +64,7 @@ class TextFormatter(logging.Formatter):
         if (current := request_id.get()) is not None:
             figures.setdefault("request_id", current)
         words = [_time(record), record.levelname, message_text(record, details=self._details)]
-        words += [f"{key}={_shown(value)}" for key, value in figures.items()]
+        words += [f"{key}=-" if value is None else f"{key}={value}" for key, value in figures.items()]
         text = " ".join(words)
         if record.exc_info and record.exc_info[1] is not None:
             text += " | " + exception_text(record.exc_info[1], details=self._details)
@@ -77,10 +77,6 @@ def _printable(character: str) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-
-
-def _shown(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def message_text(record: logging.LogRecord, *, details: bool) -> str:

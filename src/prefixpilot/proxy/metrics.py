@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, get_args
 
 from prefixpilot.blocks import estimate_tokens
 from prefixpilot.core import Plan
@@ -14,15 +15,16 @@ from prefixpilot.proxy.report import TreatmentReport
 from prefixpilot.volatile.base import Change, Rule
 
 try:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+    from prometheus_client.registry import Collector
 except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
-M = TypeVar("M", Counter, Histogram)
 Outcome = Literal["planned", "passthrough", "explained", "client_error", "engine_error", "fallback"]
 
 _OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 _TTFT_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_MOST_WAITING: Final = 64
 _OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1)
 
 
@@ -47,12 +49,41 @@ class Sizes:
     forms_bytes: int = 0
 
 
+class _Waiting(Collector):
+    """Counts that have not been added up yet: ten of them a request, which take four calls and a lock each.
+
+    Whoever reads the registry sees all of them, since this is its first collector. Any thread may use it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counts: deque[tuple[Callable[[float], None], float]] = deque()
+        registry.register(self)
+
+    def add(self, count: Callable[[float], None], amount: float) -> None:
+        """Call ``count`` with that amount, at the latest when somebody reads."""
+        self._counts.append((count, amount))
+        if len(self._counts) >= _MOST_WAITING:
+            self.collect()
+
+    def collect(self) -> Iterable[Metric]:
+        """Add them up; there are no metrics of its own."""
+        counts = self._counts
+        while counts:
+            try:
+                count, amount = counts.popleft()
+            except IndexError:  # another thread was faster
+                break
+            count(amount)
+        return ()
+
+
 class Metrics:
     """The counters of one proxy."""
 
     def __init__(self) -> None:
         r = self._registry = CollectorRegistry()
-        self._children: dict[tuple[Counter | Histogram, str], Counter | Histogram] = {}
+        self._later = _Waiting(r).add
+        self._children: dict[tuple[Counter | Histogram, str], Callable[[float], None]] = {}
         self.requests = Counter("prefixpilot_requests", "Requests, by outcome", ["outcome"], registry=r)
         self.refused = Counter("prefixpilot_refused", "Requests that we refused, by status", ["status"], registry=r)
         self.fail_opens = Counter("prefixpilot_fail_opens", "Errors of ours, by step", ["step"], registry=r)
@@ -173,39 +204,45 @@ class Metrics:
         """Where further figures of this proxy belong."""
         return self._registry
 
-    def _of(self, metric: M, label: str) -> M:
-        """The child of a metric with one label. Looked up once: ten of them are counted a request."""
-        child = self._children.get((metric, label))
-        if child is None:
-            child = self._children[metric, label] = metric.labels(label)
-        return cast(M, child)
+    def _count(self, metric: Counter | Histogram, label: str, amount: float = 1) -> None:
+        """Count for the child of a metric with one label. That is looked up once."""
+        count = self._children.get((metric, label))
+        if count is None:
+            child = metric.labels(label)
+            count = self._children[metric, label] = child.inc if isinstance(child, Counter) else child.observe
+        self._later(count, amount)
 
     def count_request(self, outcome: Outcome) -> None:
         """Count one request."""
-        self._of(self.requests, outcome).inc()
+        self._count(self.requests, outcome)
+
+    def count_planning(self, seconds: float) -> None:
+        """Count how long one request took until it was sent to the engine."""
+        self._later(self.planning.observe, seconds)
 
     def count_usage(self, usage: Usage | None, mode: str) -> None:
         """Count what the engine reported of one answer that was read."""
         prompt, cached = (None, None) if usage is None else (usage.prompt_tokens, usage.cached_tokens)
         if prompt is not None:
-            self._of(self.prompt_tokens, mode).inc(prompt)
+            self._count(self.prompt_tokens, mode, prompt)
         if cached is None:
-            self._of(self.cached_unknown, mode).inc()
+            self._count(self.cached_unknown, mode)
             return
-        self._of(self.cached_tokens, mode).inc(cached)
-        self._of(self.cached_known, mode).inc()
-        self._of(self.known_prompt_tokens, mode).inc(prompt or 0)
+        self._count(self.cached_tokens, mode, cached)
+        self._count(self.cached_known, mode)
+        self._count(self.known_prompt_tokens, mode, prompt or 0)
 
     def count_plan(self, plan: Plan) -> None:
         """Count a plan that the engine has."""
         located = [block for block in plan.blocks if block.location_annotation is not None]
-        self.predicted.inc(plan.predicted_cached_tokens or 0)
+        if plan.predicted_cached_tokens:
+            self._later(self.predicted.inc, plan.predicted_cached_tokens)
         texts = [block.location_annotation for block in located]
         if located:
             self.replaced.inc(sum(block.tokens for block in located))
-            self._of(self.annotations, "location").inc(len(located))
+            self._count(self.annotations, "location", len(located))
         if plan.order_annotation is not None:
-            self._of(self.annotations, "order").inc()
+            self._count(self.annotations, "order")
             texts.append(plan.order_annotation)
         if texts:
             self.annotation_tokens.inc(sum(estimate_tokens(text) for text in texts if text is not None))
@@ -225,9 +262,9 @@ class Metrics:
     def count_time(self, seconds: float, ttft: float | None, *, treated: bool) -> None:
         """Count how long one request took; ``ttft`` is ``None`` where the first content was not seen."""
         label = "yes" if treated else "no"
-        self._of(self.seconds, label).observe(seconds)
+        self._count(self.seconds, label, seconds)
         if ttft is not None:
-            self._of(self.ttft, label).observe(ttft)
+            self._count(self.ttft, label, ttft)
 
     def set_sizes(self, sizes: Sizes) -> None:
         """Show how much is held."""

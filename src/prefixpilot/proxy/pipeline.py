@@ -38,7 +38,7 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, learning, untouched
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, untouched
 from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -357,16 +357,13 @@ class Pipeline:
         options = self._trials.entered(options, call, read.prompt)
         treatment: Treatment = treat(read.prompt, read.source, options)
         report = treatment.report
-        ticket = learning(treatment)
-        forward = replace(
-            untouched(call, options), plan_header=treatment.plan_header, ticket=ticket, notes=treatment.notes
-        )
+        forward = untouched(call, options, None, treatment)
         edits = treatment.edits if options.mode != "shadow" else ()
         more = self._trials.edits(read.prompt) if edits else ()
         body = self._place(read.source, (*edits, *more)) if edits else None
         body = self._marked(read.source, body, call, options, None)
         if body is None:
-            return replace(forward, treatment=report)
+            return forward
         if report is not None and not options.explain and len(report.request_id) <= MAX_ID_CHARS:
             self.attempt("report", lambda: self._plans.add(report))
         changes = () if report is None else report.changes
@@ -376,7 +373,6 @@ class Pipeline:
             outcome="planned",
             touched=True,
             usage_asked=bool(more),
-            treatment=report,
             changes=changes,
         )
 

@@ -29,4 +29,4 @@ def salted(tenants: Tenants, call: Call, max_bytes: int) -> Call:
         message = f"body: {error}, so that its {SALT} cannot be set; send one JSON object in UTF-8"
         raise RefusedError(400, message, "invalid_request_error", SALT, "invalid_value") from None
     gone = (b"content-length", *((b"content-encoding",) if is_encoded(call) else ()))
-    return Call(h.without(call.headers, gone), body, call.api, call.received, call.tenant)
+    return Call(h.without(call.headers, gone), body, call.api, call.received, call.tenant, call.request_id)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
@@ -122,16 +122,21 @@ class Slots:
         if self._task is not None:
             self._task.cancel()
 
-    @contextmanager
-    def sending(self, call: Call, forward: Forward, headers: h.RawHeaders, account: Account) -> Iterator[Sending]:
+    def sending(
+        self, call: Call, forward: Forward, headers: h.RawHeaders, account: Account
+    ) -> AbstractContextManager[Sending]:
         """What to send; within it the request is under way. ``account`` has the engine's counts when it is over."""
         as_it_is = Sending(headers, forward.body)
-        if self._router is None:
-            if self._wanted():
-                self._task = asyncio.create_task(self.look())
-            yield as_it_is
-            return
-        router = self._router
+        if self._router is not None:
+            return self._sending(self._router, call, forward, as_it_is, account)
+        if self._wanted():
+            self._task = asyncio.create_task(self.look())
+        return nullcontext(as_it_is)
+
+    @contextmanager
+    def _sending(
+        self, router: SlotRouter, call: Call, forward: Forward, as_it_is: Sending, account: Account
+    ) -> Iterator[Sending]:
         seated = self._attempt("slots", lambda: self._seated(router, call, forward, as_it_is))
         if seated is None or isinstance(seated, Failed):
             yield as_it_is

@@ -275,7 +275,8 @@ class Ledger:
                 conversation.add(each)
             self._size += conversation.size - before
         self._conversations[key] = conversation
-        self._forgotten.pop(key.digest, None)
+        if self._forgotten:
+            self._forgotten.pop(key.digest, None)
         return deepest
 
     def _make_room(self, conversation: Conversation, parent: Turn | None, turns: Sequence[Turn]) -> bool:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from prefixpilot.conversation import NEW_CONVERSATION, ConversationRecord
@@ -40,28 +40,25 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerKey:
+class LedgerKey(NamedTuple):
     """Whose conversation it is. ``credential`` is a hash."""
 
     tenant: str
     credential: str
     conversation: str
     mode: Mode
-    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone. Made once."""
-        if self._digest is None:
-            object.__setattr__(self, "_digest", self._hashed())
-        assert self._digest is not None
-        return self._digest
+        """16 bytes that stand for it where it is kept: neither the id nor a hash of a credential alone."""
+        return _hashed(self)
 
-    def _hashed(self) -> bytes:
-        named = self.tenant, self.credential, self.conversation, self.mode
-        parts = [part.encode("utf-8", "surrogatepass") for part in named]
-        return hashlib.blake2b(b"".join([len(p).to_bytes(8, "big") + p for p in parts]), digest_size=16).digest()
+
+@lru_cache(maxsize=256)
+def _hashed(key: LedgerKey) -> bytes:
+    """Asked for a few times while a request is under way."""
+    parts = [part.encode("utf-8", "surrogatepass") for part in key]
+    return hashlib.blake2b(b"".join([len(p).to_bytes(8, "big") + p for p in parts]), digest_size=16).digest()
 
 
 @dataclass(eq=False, slots=True)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from prefixpilot.core import BlockId, Plan
-from prefixpilot.prompts.render import PARAGRAPH, heading
+from prefixpilot.errors import InvalidRequestError
+from prefixpilot.prompts.render import block_parts
 from prefixpilot.proxy.memory.records import Restoration, Span, Turn
 
 LOW_WATER: Final = 0.75
@@ -35,25 +37,18 @@ class LaidOut(NamedTuple):
 
 def laid_out(plan: Plan, text: str) -> LaidOut:
     """How a plan stands in the text that it was rendered to; nothing if the text is another rendering. O(bytes)."""
-    spans: list[Span] = []
-    parts: list[str] = []
-    start, end, templates = 0, 0, plan.templates
-    for planned in plan.blocks:
-        if planned.location_annotation is None:
-            head, words = heading(planned, templates), planned.block.text or ""
-        else:
-            head, words = planned.location_annotation, ""
-        begun = start + len(head)
-        if not (text.startswith(head, start) and text.startswith(words, begun)):
-            return LaidOut()
-        if spans and not text.startswith(PARAGRAPH, end):
-            return LaidOut()
-        end = begun + len(words)
-        spans.append(_span((start, end)))
-        parts += (head, words, PARAGRAPH)
-        start = end + len(PARAGRAPH)
-    parts[-1:] = [text[end:]]
-    return LaidOut(tuple(spans), tuple(parts))
+    try:
+        parts = block_parts(plan.blocks, plan.templates)
+    except InvalidRequestError:
+        return LaidOut()
+    if not parts:
+        return LaidOut((), (text,))
+    del parts[-1]
+    *starts, end = accumulate(map(len, parts), initial=0)
+    if not all(map(text.startswith, parts, starts)):
+        return LaidOut()
+    spans = tuple(map(_span, zip(starts[::3], (*starts[2::3], end), strict=True)))
+    return LaidOut(spans, (*parts, text[end:]))
 
 
 def spans_of(plan: Plan, text: str) -> tuple[Span, ...]:

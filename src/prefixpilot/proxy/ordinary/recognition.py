@@ -14,7 +14,7 @@ from prefixpilot.errors import ConfigError, InvalidRequestError
 from prefixpilot.formats.base import Recogniser, Region
 from prefixpilot.formats.catalogue import RECOGNISERS, named, regions
 from prefixpilot.formats.edges import EdgeStore
-from prefixpilot.formats.weak import learn
+from prefixpilot.formats.weak import WeakRecogniser, learn
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.ordinary.passages import Recognise
 from prefixpilot.proxy.ordinary.settings import EVERYTHING, OrdinarySettings
@@ -38,6 +38,7 @@ class Recognition:
 
     def __init__(self, recognisers: Sequence[Recogniser], lock: RLock) -> None:
         self.recognisers = tuple(recognisers)
+        self._learning = tuple(one for one in self.recognisers if isinstance(one, WeakRecogniser))
         self._lock = lock
         self._edges: OrderedDict[bytes, EdgeStore] = OrderedDict()
 
@@ -56,6 +57,8 @@ class Recognition:
 
     def check(self, names: tuple[str, ...]) -> None:
         """Raise ``InvalidRequestError`` for a name that a client gives and that no recogniser has."""
+        if not names:
+            return
         known = {EVERYTHING, *_OUTSIDE, *(one.name for one in (*self.recognisers, *RECOGNISERS))}
         for name in names:
             if name not in known:
@@ -76,7 +79,7 @@ class Recognition:
 
     def learn(self, who: bytes, segments: Iterable[Segment]) -> None:
         """An engine has had these strings of a client's."""
-        learn(segments, self.recognisers, self._store(who))
+        learn(segments, self._learning, self._store(who))
 
     def clear(self) -> None:
         """Forget the edges of all clients."""

@@ -91,9 +91,10 @@ class OrdinaryTreat:
         if self._preface is not None:
             prefaced = self._preface.treat(prompt, options, self.times(options))
         steadied = prefaced.steadied
+        sender = who(options)
         recognises = bool(self._recognition.recognisers) and options.recognise != ()
         if recognises:
-            decision = self._decided(ordinary, steadied, options)
+            decision = self._decided(ordinary, steadied, options, sender)
         else:
             decision = Decision(_ended(steadied))
         edits = _edits(prompt, prefaced, decision)
@@ -104,7 +105,7 @@ class OrdinaryTreat:
             if steadied.learn is not None:
                 steadied.learn()
             if recognises:
-                self._learn(ordinary, prompt, who(options), decision)
+                self._learn(ordinary, prompt, sender, decision)
 
         learns = recognises or steadied.learn is not None
         header = None if report is None else report.header()
@@ -122,11 +123,11 @@ class OrdinaryTreat:
         places = {segment.pointer: place for place, segment in enumerate(prompt.segments())}
         return tuple(sorted(notes, key=lambda note: places.get(note.pointer, -1)))
 
-    def _decided(self, ordinary: Ordinary, steadied: Steadied, options: Options) -> Decision:
+    def _decided(self, ordinary: Ordinary, steadied: Steadied, options: Options, sender: bytes) -> Decision:
         asked = Asked(
             steadied.prompt,
             options.request_id,
-            who(options),
+            sender,
             options.index_tenant,
             options.recognise,
             dedupe=options.dedupe,
@@ -136,7 +137,7 @@ class OrdinaryTreat:
             explain=options.explain,
             endings=steadied.endings,
         )
-        return ordinary.treat(asked, self._recognition.recognise(asked.who, options.recognise))
+        return ordinary.treat(asked, self._recognition.recognise(sender, options.recognise))
 
     def _learn(self, ordinary: Ordinary, prompt: Prompt, client: bytes, decision: Decision) -> None:
         ordinary.learn(decision)
@@ -162,6 +163,8 @@ class OrdinaryTreat:
 def _edits(client: Prompt, prefaced: Prefaced, decision: Decision) -> tuple[Edit, ...]:
     """The edits of the client's body: each string gets one form, which does what both made of it."""
     front = prefaced.steadied.forms
+    if not (front or decision.forms or decision.orders):
+        return (*prefaced.steadied.tool_edits, *prefaced.key)
     forms: dict[Pointer, Form] = {}
     for pointer in dict.fromkeys((*front, *decision.forms)):
         forms[pointer] = composed(decision.forms.get(pointer, UNCHANGED), front.get(pointer, UNCHANGED))

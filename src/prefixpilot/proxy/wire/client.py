@@ -27,6 +27,8 @@ _TOLD_BY_US: Final = (
 )
 """What uvicorn says of an answer that breaks off as the engine's did, and of what is no HTTP. Both are in our log."""
 
+_ALL_CAME: Final = frozenset((h11.DONE, h11.MUST_CLOSE))
+
 log = logging.getLogger(__name__)
 log.addFilter(lambda record: record.msg not in _TOLD_BY_US)
 
@@ -75,6 +77,11 @@ class ClientWire(h11.Connection):
     def __init__(self, our_role: type[h11.SERVER], **bounds: int) -> None:
         super().__init__(our_role, **bounds)
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def body_read(self) -> bool:
+        """All of the request that is being answered has come."""
+        return self.their_state in _ALL_CAME
 
     def lost(self) -> None:
         """The client has gone: cancel the tasks that are bound to it."""
@@ -224,7 +231,7 @@ def client_protocol(head_timeout: float, refuse: Refuse) -> type[ClientProtocol]
 def _head_bytes(request: h11.Request) -> int:
     """As sent, but for white space: the request line, and each header with its colon, space and line end."""
     line = len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + 4 for name, value in request.headers) + 2
+    return line + sum([len(name) + len(value) + 4 for name, value in request.headers.raw_items()]) + 2
 
 
 def _limit(config: uvicorn.Config) -> dict[str, int]:

@@ -98,6 +98,8 @@ class Exchange:
         self._body_read.set()
 
     async def _next_message(self) -> Message:
+        if self._wire is not None and self._wire.body_read:
+            return await self._receive()  # it is there
         try:
             async with asyncio.timeout(self._receive_timeout) as bound:
                 return await self._receive()

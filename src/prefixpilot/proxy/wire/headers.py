@@ -38,7 +38,10 @@ NOT_SENT_ON: Final = frozenset((b"host", b"expect"))
 
 def get(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The first value of a header, in latin-1; ``name`` in lower case."""
-    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)
+    for key, value in headers:
+        if key == name or key.lower() == name:
+            return value.decode("latin-1")
+    return None
 
 
 def without(headers: Iterable[tuple[bytes, bytes]], names: Iterable[bytes]) -> RawHeaders:
@@ -49,10 +52,14 @@ def without(headers: Iterable[tuple[bytes, bytes]], names: Iterable[bytes]) -> R
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """The headers that are not about this connection, those that ``Connection`` names included."""
-    headers = list(headers)
-    named = [value for key, value in headers if key.lower() == b"connection"]
-    tokens = {token.strip().lower() for value in named for token in value.split(b",")}
-    return without(headers, HOP_BY_HOP | tokens)
+    kept, named = list[tuple[bytes, bytes]](), list[bytes]()
+    for header in headers:
+        name = header[0].lower()
+        if name not in HOP_BY_HOP:
+            kept.append(header)
+        elif name == b"connection":
+            named += header[1].split(b",")
+    return without(kept, [token.strip().lower() for token in named]) if named else kept
 
 
 _UNSENDABLE: Final = re.compile(rb"[\x00\n\v\f\r]")
@@ -60,15 +67,17 @@ _UNSENDABLE: Final = re.compile(rb"[\x00\n\v\f\r]")
 
 def unsendable(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The first header that HTTP cannot carry, if there is one."""
-    return next(
-        (key.decode("latin-1") for key, value in headers if _UNSENDABLE.search(value) or _UNSENDABLE.search(key)), None
-    )
+    for key, value in headers:
+        if _UNSENDABLE.search(value) or _UNSENDABLE.search(key):
+            return key.decode("latin-1")
+    return None
 
 
 def framed_once(headers: RawHeaders) -> RawHeaders:
     """Without a ``Content-Length`` that a ``Transfer-Encoding`` overrides (RFC 9112, 6.3)."""
-    both = {b"content-length", b"transfer-encoding"} <= {key.lower() for key, _ in headers}
-    return without(headers, (b"content-length",)) if both else headers
+    if get(headers, b"transfer-encoding") is None or get(headers, b"content-length") is None:
+        return headers
+    return without(headers, (b"content-length",))
 
 
 def wants_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:

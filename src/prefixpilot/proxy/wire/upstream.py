@@ -15,6 +15,7 @@ from prefixpilot.proxy.wire.headers import NOT_SENT_ON, RawHeaders, end_to_end, 
 
 try:
     import aiohttp
+    from aiohttp.payload import BytesPayload, Payload
     from multidict import CIMultiDict
     from yarl import URL
 except ImportError:
@@ -125,7 +126,23 @@ class Upstream:
         *,
         repeatable: bool = False,
     ) -> AsyncIterator[EngineResponse]:
-        """Send a request; the response when its headers have come. Leaving early closes the connection.
+        """:meth:`answer`, closed at the end. Leaving early closes the connection."""
+        response = await self.answer(method, target, headers, body, repeatable=repeatable)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def answer(
+        self,
+        method: str,
+        target: bytes,
+        headers: RawHeaders,
+        body: bytes | AsyncIterable[bytes] | None,
+        *,
+        repeatable: bool = False,
+    ) -> EngineResponse:
+        """Send a request; the response when its headers have come. Close it.
 
         Args:
             target: raw path and query, as on the wire; begins with ``/``, so that it cannot choose a host.
@@ -153,10 +170,11 @@ class Upstream:
             raise EngineUnreachableError(message, unseen=lost.unseen, silent=lost.silent) from error
         try:
             _check_head(response)
-            self.server = response.headers.get("Server", "")
-            yield response
-        finally:
+        except BaseException:
             response.close()
+            raise
+        self.server = response.headers.get("Server", "")
+        return response
 
     async def _send(self, head: Head, body: bytes | AsyncIterable[bytes] | None, *, again: bool) -> EngineResponse:
         if self._pooled is None or self._fresh is None:
@@ -173,16 +191,22 @@ class Upstream:
         self, session: aiohttp.ClientSession, head: Head, body: bytes | AsyncIterable[bytes] | None
     ) -> EngineResponse:
         method, _, headers = head
-        framing = [(key, value) for key, value in headers if key.lower() in FRAMING]
-        fields = CIMultiDict([(key.decode("latin-1"), value.decode("latin-1")) for key, value in framing])
-        if isinstance(body, bytes) and len(body) > PIECE_BYTES:
+        fields = CIMultiDict(
+            [(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers if key.lower() in FRAMING]
+        )
+        data: Payload | AsyncIterable[bytes] | None = None
+        if not isinstance(body, bytes):
+            data = body
+        elif len(body) > PIECE_BYTES:
             fields.setdefault("Content-Length", str(len(body)))
-            body = _pieces(body)
+            data = _pieces(body)
+        else:
+            data = BytesPayload(body)
         return await session.request(
             method.decode("ascii"),
             self._url,
             headers=fields,
-            data=body,
+            data=data,
             allow_redirects=False,
             middlewares=(verbatim(*head),),
         )
