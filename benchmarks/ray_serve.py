@@ -7,7 +7,8 @@ in an environment with Ray.
 Half of the sessions are conversations of four turns whose documents recur in them, half are four questions each on a
 corpus with topics; 32 sessions at a time. Two proxy replicas, one door, four engines with a cache each, all Serve
 deployments on this machine; beside them one engine with four times the cache behind one proxy replica, and one proxy
-replica before all four. Hits are what the engines report. `--kill` ends a proxy replica after a third of the requests and an engine after two thirds.
+replica before all four. Hits are what the engines report. `--kill` ends a proxy replica after a third of the requests
+and an engine after two thirds.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def arm(
     kill: bool = False,
     own: bool = True,
 ) -> dict[str, Any]:
-    """One policy, from cold engines and proxies. ``own``: each of several proxy replicas has its share of the engines."""
+    """One policy, from cold engines and proxies. ``own``: each proxy replica has its share of the engines."""
     for number in range(count):
         told = {"kind": "simulated", "cache_tokens": cache_tokens, "cpus": 0.1, "prefill_rate": 20_000}
         built = engines.build({**told, "port": PORT + 1 + number})
