@@ -15,8 +15,9 @@ import pytest
 from tests.engines.listening import Mirror
 from tests.vllm.server import PYTHON_VARIABLE, VllmServer, cached_tokens, make_model
 
+from prefixpilot.bench.quality.base import Bounds
 from prefixpilot.bench.quality.cases import Messages
-from prefixpilot.bench.quality.engines import Bounds, Vllm, opened
+from prefixpilot.bench.quality.engines import Vllm, opened
 from prefixpilot.cache_events import CacheCleared, PagesRemoved, PagesStored
 from prefixpilot.engines.base import Continuity
 from prefixpilot.engines.endpoints import EventEndpoint, discover

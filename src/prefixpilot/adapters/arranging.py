@@ -62,14 +62,16 @@ class Arrangement:
 def written(texts: Iterable[str], metadata: Iterable[Mapping[str, Any]]) -> str:
     """Documents in prompt order as one text: each under its label, then the annotation; a blank line between them.
 
-    A document that was not arranged stands without a label.
+    A document that was not arranged stands without a label; what already stands in a text is not written again.
     """
     paragraphs: list[str] = []
-    annotation: str | None = None
+    endings: list[str] = []
     for text, told in zip(texts, metadata, strict=True):
-        paragraphs.append(f"{told[LABEL]}\n{text}" if LABEL in told else text)
-        annotation = told.get(ANNOTATION, annotation)
-    return PARAGRAPH.join(paragraphs if annotation is None else [*paragraphs, annotation])
+        label, annotation = told.get(LABEL), told.get(ANNOTATION)
+        paragraphs.append(text if label is None or text.startswith(f"{label}\n") else f"{label}\n{text}")
+        if annotation is not None and not text.endswith(annotation):
+            endings.append(annotation)
+    return PARAGRAPH.join([*paragraphs, *endings])
 
 
 class Arranger:

@@ -92,8 +92,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Ask what is not answered yet, and write the report."""
+    from prefixpilot.bench.quality.base import Bounds
     from prefixpilot.bench.quality.cases import draw_cases
-    from prefixpilot.bench.quality.engines import Bounds, opened
+    from prefixpilot.bench.quality.engines import opened
     from prefixpilot.bench.quality.report import markdown, report
     from prefixpilot.bench.quality.runner import run_cases
     from prefixpilot.errors import EngineError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.bench.quality.word_model import WordModel, prompt_of, served
 
+from prefixpilot.bench.quality.base import Bounds
 from prefixpilot.bench.quality.cases import Messages
-from prefixpilot.bench.quality.engines import Bounds, LlamaCpp, Vllm, opened
+from prefixpilot.bench.quality.engines import LlamaCpp, Vllm, opened
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 from prefixpilot.errors import ConfigError, EngineError
 from prefixpilot.testing import SimulatedEngine

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from prefixpilot.bench.quality.base import Scored
 from prefixpilot.bench.quality.cases import Case, QualityArm
-from prefixpilot.bench.quality.engines import Scored
 from prefixpilot.bench.quality.judge import Judge, Judged, judge_results, judged_markdown, verdict_of
 from prefixpilot.bench.quality.runner import Result
 from prefixpilot.errors import EngineError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.bench.quality.test_cases import TOPICS
 
+from prefixpilot.bench.quality.base import Bounds, Scored
 from prefixpilot.bench.quality.cases import Messages, QualityArm, Sampling, draw_cases
-from prefixpilot.bench.quality.engines import Bounds, Scored
 from prefixpilot.bench.quality.report import QualityReport, markdown, report
 from prefixpilot.bench.quality.runner import ANSWERS, run_cases
 from prefixpilot.errors import ConfigError, EngineError

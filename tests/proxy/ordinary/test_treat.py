@@ -434,6 +434,29 @@ def test_a_clock_in_the_system_text_and_another_model_break_nothing() -> None:
     assert proxy.send(later)["messages"][1] == sent["messages"][1]
 
 
+def test_a_call_that_is_the_latest_in_the_same_message_names_it_in_later_turns_too() -> None:
+    """The guard lets the third reading stand, beside a result that points to it."""
+
+    def used(*ids: str) -> dict[str, Any]:
+        uses: list[dict[str, Any]] = [
+            {"type": "tool_use", "id": i, "name": "search" if i == "4" else "read", "input": {}} for i in ids
+        ]
+        return {"role": "assistant", "content": uses}
+
+    def gave(*named: tuple[str, str]) -> dict[str, Any]:
+        parts = [{"type": "tool_result", "tool_use_id": i, "content": text} for i, text in named]
+        return {"role": "user", "content": parts}
+
+    found = gave(("3", A), ("4", notes(("x", A), ("y", B))))
+    messages = [user("go"), used("1"), gave(("1", A)), used("2"), gave(("2", A)), used("3", "4"), found]
+    proxy = Proxy(api=Messages())
+    sent = [proxy.send({"model": "m", "messages": messages[:upto]}) for upto in (3, 5, 7)][-1]["messages"]
+    third, beside = (part["content"] for part in sent[6]["content"])
+    assert third == A and "latest result of read({}) above" in beside
+    again = proxy.send({"model": "m", "messages": [*messages, said("So."), user("Why?")]})["messages"]
+    assert again[:7] == sent
+
+
 def test_an_edited_history_is_rendered_in_full() -> None:
     proxy = Proxy()
     _, _, two, _ = turns(proxy)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
+from prefixpilot.bench.quality.base import Bounds, QualityEngine, Scored
 from prefixpilot.bench.quality.cases import Messages
 from prefixpilot.engines.doctor.client import Client
 from prefixpilot.errors import ConfigError, EngineError
@@ -20,51 +21,6 @@ _FORCED: Final = 1e6
 """Added to the logit of the token that is to be drawn."""
 _LEAST: Final = -100.0
 """In the place of the logarithm of what a 32-bit float takes for 0."""
-
-
-class Scored(NamedTuple):
-    """What an engine made of a prompt.
-
-    Attributes:
-        answer: what it says, the likeliest token each time.
-        log_likelihood: of the reference's tokens behind the prompt, in nats, their sum.
-        tokens: of the reference that were scored; at least one.
-        prompt_tokens: in front of them.
-    """
-
-    answer: str
-    log_likelihood: float
-    tokens: int
-    prompt_tokens: int
-
-
-class Bounds(NamedTuple):
-    """Tokens at most.
-
-    Attributes:
-        answer: of an answer.
-        reference: of the reference answer that are scored, its first ones.
-    """
-
-    answer: int = 32
-    reference: int = 32
-
-
-class QualityEngine(Protocol):
-    """Answers and scores. Not for several threads."""
-
-    @property
-    def name(self) -> str:
-        """For the report, and to tell whether results are of the same engine."""
-        ...
-
-    def measure(self, messages: Messages, reference: str, bounds: Bounds) -> Scored:
-        """Ask, and score the reference.
-
-        Raises:
-            EngineError: it failed, or does not tell what is needed.
-        """
-        ...
 
 
 class LlamaCpp:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from prefixpilot.bench.quality.base import Bounds, Scored
 from prefixpilot.bench.quality.cases import Messages
-from prefixpilot.bench.quality.engines import Bounds, Scored
 from prefixpilot.errors import MissingExtraError
 
 try:
@@ -38,7 +38,7 @@ class LocalModel:
             torch.set_num_threads(len(os.sched_getaffinity(0)))
 
     def measure(self, messages: Messages, reference: str, bounds: Bounds) -> Scored:
-        """See :class:`~prefixpilot.bench.quality.engines.QualityEngine`."""
+        """See :class:`~prefixpilot.bench.quality.base.QualityEngine`."""
         template = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         before = self._tokenizer(template, add_special_tokens=False)["input_ids"]
         wanted = self._tokenizer(reference, add_special_tokens=False)["input_ids"][: bounds.reference]

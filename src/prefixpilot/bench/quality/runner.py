@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.bench.kept import KeptLines
+from prefixpilot.bench.quality.base import Bounds, QualityEngine, Scored
 from prefixpilot.bench.quality.cases import Case, Messages, QualityArm
-from prefixpilot.bench.quality.engines import Bounds, QualityEngine, Scored
 from prefixpilot.errors import ConfigError
 
 ANSWERS: Final = "answers.jsonl"

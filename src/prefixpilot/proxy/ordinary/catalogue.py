@@ -77,11 +77,12 @@ class Standing(NamedTuple):
 
 
 class _Latest(NamedTuple):
-    """The latest result of a call, and whether all of it stands in full."""
+    """The latest result of a call, whether all of it stands in full, and in which passage."""
 
     digest: bytes
     full: bool
     call_id: str | None
+    passage: int
 
 
 class Catalogue:
@@ -142,7 +143,7 @@ class Catalogue:
         if text.chunked:
             self._sources.append(standing)
 
-    def add_result(self, segment: Segment, digest: bytes, *, full: bool) -> None:
+    def add_result(self, segment: Segment, digest: bytes, passage: int, *, full: bool) -> None:
         """A tool result has been read: it is the latest of its call from here on. One of several strings is not all
         of it."""
         self._results[digest] += 1
@@ -152,7 +153,7 @@ class Catalogue:
             self._made[key] += 1
             known = self._latest.get(key)
             alone = known is None or known.call_id != segment.call_id
-            self._latest[key] = _Latest(digest, full and alone, segment.call_id)
+            self._latest[key] = _Latest(digest, full and alone, segment.call_id, passage)
 
     def add_sent(self, sent: Sent, segments: tuple[Segment, ...], passage: int) -> None:
         """A whole message, as it was sent."""
@@ -163,7 +164,7 @@ class Catalogue:
             if segment.role == "tool":
                 whole = next((text for text in own if text.whole), None)
                 digest = text_digest(segment.text) if whole is None else whole.digest
-                self.add_result(segment, digest, full=whole is not None and whole.full)
+                self.add_result(segment, digest, passage, full=whole is not None and whole.full)
             for text in own:
                 self.add(text, segment, passage)
 
@@ -236,10 +237,11 @@ class Catalogue:
         label = text.label if quoted and is_label(text.label, segment.text) else None
         if text.whole:
             call = self._call(segment)
-            if call is None or self._latest[_key(call)].digest != text.digest:
+            latest = None if call is None else self._latest[_key(call)]
+            if call is None or latest is None or latest.digest != text.digest:
                 return
             if quoted and len(call.arguments) <= MAX_NAME:
-                yield Name(result_name(call.name, call.arguments), standing.passage, call=_key(call))
+                yield Name(result_name(call.name, call.arguments), latest.passage, call=_key(call))
         elif label is not None:
             yield Name(text_name(label), standing.passage, label, label)
         for words in openings(segment.text[text.body.start : text.body.end]):

@@ -123,7 +123,7 @@ class Passage:
             self._treat_regions(regions, segment, index)
         if self._slots:
             whole = replace(whole, full=False, chunked=False)
-        self.desk.catalogue.add_result(segment, whole.digest, full=whole.full)
+        self.desk.catalogue.add_result(segment, whole.digest, self.desk.passage, full=whole.full)
         self._add(whole, segment)
 
     def _treat_regions(self, regions: Sequence[Region], segment: Segment, index: int) -> None:
