@@ -1,11 +1,14 @@
 """Proxy replicas under Ray Serve before simulated engines: hit rate and imbalance by policy, and what a kill costs.
 
-    python -m benchmarks.ray_serve [--sessions 128] [--only context-aware ...] [--kill]    (in an environment with Ray)
+    python -m benchmarks.ray_serve [--sessions 128] [--cache-tokens 8000 16000] [--only context-aware ...] [--kill]
+
+in an environment with Ray.
 
 Half of the sessions are conversations of four turns whose documents recur in them, half are four questions each on a
 corpus with topics; 32 sessions at a time. Two proxy replicas, one door, four engines with a cache each, all Serve
-deployments on this machine; beside them one engine with four times the cache behind one proxy replica. Hits are what
-the engines report. `--kill` ends a proxy replica after a third of the requests and an engine after two thirds.
+deployments on this machine; beside them one engine with four times the cache behind one proxy replica, and one proxy
+replica before all four. Hits are what the engines report. `--kill` ends a proxy replica after a third of the requests
+and an engine after two thirds.
 """
 
 from __future__ import annotations
@@ -162,15 +165,22 @@ def killer(seen: Seen, total: int, stop: threading.Event) -> None:
 
 
 def arm(
-    policy: str, count: int, cache_tokens: int, work: Sequence[Session], *, kill: bool = False, own: bool = True
+    policy: str,
+    count: int,
+    cache_tokens: int,
+    work: Sequence[Session],
+    *,
+    replicas: int = 2,
+    kill: bool = False,
+    own: bool = True,
 ) -> dict[str, Any]:
-    """One policy, from cold engines and proxies. ``own``: each proxy replica has two of the four engines."""
+    """One policy, from cold engines and proxies. ``own``: each proxy replica has its share of the engines."""
     for number in range(count):
         told = {"kind": "simulated", "cache_tokens": cache_tokens, "cpus": 0.1, "prefill_rate": 20_000}
         built = engines.build({**told, "port": PORT + 1 + number})
         serve.run(built, name=f"engine{number}", route_prefix=f"/engines/{number}")
     urls = [f"http://127.0.0.1:{PORT + 1 + number}" for number in range(count)]
-    scale = {"replicas": 2 if count > 1 else 1, "policy": policy, "cpus": 0.1, "own_engines": own}
+    scale = {"replicas": replicas, "policy": policy, "cpus": 0.1, "own_engines": own}
     args = {"engines": urls, "cache_tokens": cache_tokens, "routing": policy.replace("-", "_"), "scale": scale}
     serve.run(app.build(args), name="pilot", route_prefix="/")
     seen, stop = Seen(), threading.Event()
@@ -189,17 +199,22 @@ def arm(
 
 def arms(args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     work = mixed(args.sessions)
-    if not args.kill:
-        yield "one engine", arm("context-aware", 1, ENGINES * args.cache_tokens, work)
-    for policy in args.only or POLICIES:
-        name = policy + (" (killed)" if args.kill else "") + (" (all engines)" if args.all_engines else "")
-        yield name, arm(policy, ENGINES, args.cache_tokens, work, kill=args.kill, own=not args.all_engines)
+    for cache in args.cache_tokens:
+        if not args.kill:
+            yield f"{cache}: one engine", arm("context-aware", 1, ENGINES * cache, work, replicas=1)
+            yield f"{cache}: one proxy", arm("context-aware", ENGINES, cache, work, replicas=1)
+        for policy in args.only or POLICIES:
+            name = policy + (" (killed)" if args.kill else "") + (" (all engines)" if args.all_engines else "")
+            own = not args.all_engines
+            yield f"{cache}: {name}", arm(policy, ENGINES, cache, work, kill=args.kill, own=own)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=128)
-    parser.add_argument("--cache-tokens", type=int, default=8_000, help="of each of the four engines")
+    parser.add_argument(
+        "--cache-tokens", type=int, nargs="+", default=[8_000, 16_000], help="of each of the four engines"
+    )
     parser.add_argument("--only", nargs="*", choices=POLICIES)
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--all-engines", action="store_true", help="every proxy replica uses every engine")
@@ -211,7 +226,7 @@ def main() -> None:
         serve.start(http_options={"host": "127.0.0.1", "port": PORT})
         for name, report in arms(args):
             found[name] = report
-            print(f"{name:24} {report}", flush=True)
+            print(f"{name:32} {report}", flush=True)
     finally:
         serve.shutdown()
         ray.shutdown()

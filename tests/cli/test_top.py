@@ -104,6 +104,27 @@ def test_what_is_new_since_the_frame_before() -> None:
     assert rows["hit rate"].endswith("now 80.0 %")
 
 
+ENGINES: list[dict[str, Any]] = [
+    {"url": "http://a", "fit": True, "drained": False, "requests": 60, "in_flight": 2, "prefill_tokens": 1500,
+     "prompt_tokens": 4000, "cached_tokens": 1000, "hit_rate": 0.25},
+    {"url": "http://b", "fit": False, "drained": False, "requests": 3, "in_flight": 0, "prefill_tokens": 0,
+     "prompt_tokens": 0, "cached_tokens": 0, "hit_rate": None},
+    {"url": "http://c", "fit": True, "drained": True, "requests": 0, "in_flight": 0, "prefill_tokens": 0,
+     "prompt_tokens": 0, "cached_tokens": 0, "hit_rate": None},
+]  # fmt: skip
+
+
+def test_of_several_engines_each_has_a_row_and_what_is_new_of_it() -> None:
+    earlier = [{**ENGINES[0], "prompt_tokens": 3000, "cached_tokens": 500}, *ENGINES[1:]]
+    rows = lines(Reading(12.0, {**STATS, "engines": ENGINES}), Reading(10.0, {**STATS, "engines": earlier}))
+    assert rows["engine"] == "engine requests in flight to compute hit rate now"
+    assert rows["0 http://a"] == "0 http://a 60 2 1,500 25.0 % 50.0 %"
+    assert rows["1 http://b"] == "1 http://b 3 0 0 - - out"
+    assert rows["2 http://c"] == "2 http://c 0 0 0 - - drained"
+    assert lines(Reading(0.0, {**STATS, "engines": ENGINES}))["0 http://a"].endswith("25.0 % -")
+    assert "engine" not in lines(Reading(0.0, STATS))
+
+
 def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     rows = lines(Reading(0.0, {"uptime_s": 61.0, "requests": {}, "cache": {"hit_rate": None, "answers_known": 0}}))
     assert rows["hit rate"] == "hit rate - by the engine's count of 0 answers; - did not say"
@@ -113,7 +134,13 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{}, {"cache": 1, "engine_cache": [1], "requests": None}, {"engine_cache": {"routes": [1, {}]}}]
+    "broken",
+    [
+        {},
+        {"cache": 1, "engine_cache": [1], "requests": None},
+        {"engine_cache": {"routes": [1, {}]}},
+        {"engines": [1, {}]},
+    ],
 )
 def test_a_frame_is_made_of_anything(broken: dict[str, Any]) -> None:
     assert frame("http://p", Reading(0.0, {"requests": {}, **{k: v for k, v in broken.items() if v is not None}}))
@@ -210,3 +237,12 @@ def test_an_interval_that_cannot_be(interval: str, capsys: pytest.CaptureFixture
         main(["top", "http://127.0.0.1:1", "--interval", interval])
     assert ended.value.code == 2
     assert "--interval" in capsys.readouterr().err
+
+
+def test_one_frame_of_a_proxy_before_two_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    with SimulatedEngine() as one, SimulatedEngine() as other:
+        settings = ProxySettings(one.base_url, engines=(one.base_url, other.base_url), port=0)
+        with serve_in_thread(settings) as proxy:
+            assert main(["top", proxy.url, "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert f"0 {one.base_url} " in shown and f"1 {other.base_url} " in shown

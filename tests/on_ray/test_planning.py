@@ -11,7 +11,7 @@ import pytest
 from prefixpilot.cli import main
 from prefixpilot.workloads.synthetic import topical
 
-pytest.importorskip("ray", reason="Ray is not installed (make test-ray)")
+ray = pytest.importorskip("ray", reason="Ray is not installed (make test-ray)")
 pytestmark = pytest.mark.ray
 
 REQUESTS = 3_000
@@ -34,17 +34,21 @@ def plan(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
 
 
 def test_a_plan_by_ray_saves_what_the_plan_of_one_process_saves_and_goes_on_after_a_stop(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
+    """The first time with a Ray of its own, that is gone behind it; then on one that runs, and is left running."""
     alone = plan(capsys, str(trace), "-o", str(tmp_path / "alone.jsonl"))
     out = tmp_path / "ray.jsonl"
+    before = ray.is_initialized()
     by_ray = plan(capsys, str(trace), "-o", str(out), "--ray", "--parts", "2", "--keep-parts")
+    assert ray.is_initialized() is before, "left as it was"
     assert by_ray["predicted_cached_tokens"] > 0.99 * alone["predicted_cached_tokens"]
     whole = out.read_bytes()
     assert len({json.loads(line)["request_id"] for line in whole.splitlines()}) == REQUESTS
 
     parts = sorted((tmp_path / "ray.jsonl.parts").glob("*.jsonl"))
     assert b"".join(part.read_bytes() for part in parts) == whole
+    request.getfixturevalue("running_ray")
     out.unlink()
     parts[1].unlink()  # as if stopped before it was written
     kept = parts[0].stat().st_mtime_ns
@@ -55,3 +59,4 @@ def test_a_plan_by_ray_saves_what_the_plan_of_one_process_saves_and_goes_on_afte
     plan(capsys, str(trace), "-o", str(out), "--ray", "--parts", "2")
     assert out.read_bytes() == whole
     assert not (tmp_path / "ray.jsonl.parts").exists()
+    assert ray.is_initialized()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
@@ -51,11 +50,9 @@ def two_engines() -> Iterator[list[SimulatedEngine]]:
 
 
 @pytest.fixture(scope="module")
-def url(two_engines: list[SimulatedEngine]) -> Iterator[str]:
+def url(running_ray: None, two_engines: list[SimulatedEngine]) -> Iterator[str]:
     """Two proxy replicas and one door."""
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="200")  # a busy machine
     port = free_port()
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         args = {"engines": [engine.base_url for engine in two_engines], "scale": {"replicas": 2, "cpus": 0.1}}
@@ -63,7 +60,6 @@ def url(two_engines: list[SimulatedEngine]) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         serve.shutdown()
-        ray.shutdown()
 
 
 def body_of(question: str, *blocks: str, **more: Any) -> dict[str, Any]:

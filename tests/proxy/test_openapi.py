@@ -75,7 +75,7 @@ def test_the_token_is_asked_for_where_it_is_said(url: str, path: str, method: st
     if b"/" + path.lstrip("/").encode() in API_OF_PATH:
         assert "security" not in operation
         return
-    target = path.replace("{request_id}", "r1").replace("{conversation_id}", "c1")
+    target = path.replace("{request_id}", "r1").replace("{conversation_id}", "c1").replace("{engine}", "0")
     refused = fetch(url, method.upper(), target, b"{}").status == 401
     assert refused == ("security" in operation)
 

@@ -118,11 +118,12 @@ def read_settings(args: argparse.Namespace, environ: Mapping[str, str] = os.envi
     path = args.config or environ.get(CONFIG_VARIABLE)
     given = {s.flag: getattr(args, _dest(s)) for s in schema(ServeSettings) if s.flag is not None}
     flags = {flag: _text(value) for flag, value in given.items() if value is not None}
+    written = {} if ENGINES in flags else {ENGINES: ENGINE}
     if (engines := given[ENGINE]) is not None:
         if "" in engines:
             raise ConfigError(ENGINE, "is empty", "give the URL of an engine, or embedded")
         flags = {ENGINES: ",".join(engines) if len(engines) > 1 else "", **flags, ENGINE: engines[0]}
-    return load(ServeSettings, Sources(flags, environ, Path(path) if path else None))
+    return load(ServeSettings, Sources(flags, environ, Path(path) if path else None, written))
 
 
 def _text(value: str | bool) -> str:

@@ -60,6 +60,7 @@ def frame(url: str, now: Reading, before: Reading | None = None, *, width: int =
         *_predictions(now),
         *_engine(now),
         "",
+        *_engines(now, before),
         *_routes(now),
     ]
     return "\n".join(_cut(line, max(width, MIN_WIDTH)) for line in lines)
@@ -139,6 +140,37 @@ def _engine(now: Reading) -> list[str]:
     held = f"{_count(shown.get('pages'))} pages, {_count(shown.get('contexts'))} contexts"
     lines = [_row("events", f"{_listed(by)}   {batches:,} batches, {lost:,} lost   {held}")]
     return lines + [_row("", f"{s.get('source')}: {s['reason']}") for s in sources if s.get("reason")]
+
+
+def _engines(now: Reading, before: Reading | None) -> list[str]:
+    """Of several behind one proxy: each by itself, and how it stands."""
+    engines, earlier = _by_number(now), {} if before is None else _by_number(before)
+    rows: list[tuple[str, ...]] = [("engine", "requests", "in flight", "to compute", "hit rate", "now", "")]
+    for number, engine in engines.items():
+        counts = (_count(engine.get(name)) for name in ("requests", "in_flight", "prefill_tokens"))
+        name = f"{number} {engine.get('url', UNKNOWN)}"
+        since = _percent(_hit_rate_since(engine, earlier.get(number)))
+        rows.append((name, *counts, _percent(engine.get("hit_rate")), since, _standing(engine)))
+    return [*_columns(rows), ""] if engines else []
+
+
+def _by_number(reading: Reading) -> dict[int, Mapping[str, Any]]:
+    listed = reading.stats.get("engines")
+    each = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+    return {number: engine for number, engine in enumerate(each) if isinstance(engine, Mapping)}
+
+
+def _hit_rate_since(engine: Mapping[str, Any], before: Mapping[str, Any] | None) -> float | None:
+    if before is None:
+        return None
+    prompt, cached = ((engine.get(name) or 0) - (before.get(name) or 0) for name in ("prompt_tokens", "cached_tokens"))
+    return cached / prompt if prompt > 0 else None
+
+
+def _standing(engine: Mapping[str, Any]) -> str:
+    if engine.get("drained"):
+        return "drained"
+    return "" if engine.get("fit") else "out"
 
 
 def _routes(now: Reading) -> list[str]:

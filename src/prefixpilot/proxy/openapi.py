@@ -15,6 +15,7 @@ from prefixpilot.apis import APIS
 _ID: Final = {"type": "string", "minLength": 1, "maxLength": 200}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _UNKNOWN_COUNT: Final = {"type": ["integer", "null"], "minimum": 0}
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 999999999}
 _COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
 _STATE: Final = {"enum": ["EXACT", "DEGRADED", "UNKNOWN"]}
 
@@ -64,6 +65,19 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
                 "type": "array",
                 "items": {"type": "string"},
                 "description": "what does not keep requests from being served",
+            },
+            "engines": {
+                "type": "array",
+                "description": "of several engines, how each stands",
+                "items": {
+                    "type": "object",
+                    "required": ["engine", "fit", "drained"],
+                    "properties": {
+                        "engine": {"type": "string"},
+                        "fit": {"type": "boolean"},
+                        "drained": {"type": "boolean"},
+                    },
+                },
             },
         },
     },
@@ -130,6 +144,17 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
         "type": "object",
         "required": ["request_ids"],
         "properties": {"request_ids": {"type": "array", "items": {"type": "string"}}},
+    },
+    "Standing": {
+        "type": "object",
+        "required": ["engine", "url", "fit", "drained", "in_flight"],
+        "properties": {
+            "engine": _COUNT,
+            "url": {"type": "string"},
+            "fit": {"type": "boolean"},
+            "drained": {"type": "boolean"},
+            "in_flight": {**_COUNT, "description": "requests under way there; 0: it can be stopped"},
+        },
     },
     "Evicted": {"type": "object", "required": ["evicted"], "properties": {"evicted": _COUNT}},
     "Reset": {
@@ -212,8 +237,20 @@ def _own_paths() -> dict[str, Any]:
                 },
             )
         },
+        "/engines/{engine}/drain": {"post": _stand("drain", "Take an engine out: it gets no new requests")},
+        "/engines/{engine}/resume": {"post": _stand("resume", "Take an engine in again")},
         "/conversations/{conversation_id}": {"delete": _forget()},
     }
+
+
+def _stand(name: str, summary: str) -> dict[str, Any]:
+    refused = {"409": _error("No other engine would be left")} if name == "drain" else {}
+    return _admin(
+        f"{name}_engine",
+        summary,
+        {"200": _json("How it stands now", _ref("Standing")), "404": _error("No such engine"), **refused},
+        parameters=[_parameter("engine", "path", "its number, from 0", _NUMBER)],
+    )
 
 
 def _forget() -> dict[str, Any]:

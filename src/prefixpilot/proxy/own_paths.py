@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from time import monotonic
@@ -29,6 +30,7 @@ from prefixpilot.proxy.wire.exchange import Exchange
 
 PLANS: Final = b"/plans/"
 CONVERSATIONS: Final = b"/conversations/"
+ENGINES: Final = re.compile(rb"/engines/([0-9]{1,9})/(drain|resume)")
 METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 MAX_EVICT_BYTES: Final = 16 << 20
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
@@ -106,6 +108,8 @@ class OwnPaths:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         if method == "GET" and exchange.path.startswith(PLANS):
             return self._behind_the_door(self._plan)
+        if method == "POST" and ENGINES.fullmatch(exchange.path):
+            return self._behind_the_door(self._stand)
         if method == "DELETE" and exchange.path.startswith(CONVERSATIONS):
             return self._delete
         path = self._paths.get((method, exchange.path))
@@ -130,7 +134,7 @@ class OwnPaths:
             "missing": [] if wrong is None else [wrong],
             "degraded": [
                 *([] if self._held.conversations.healthy else ["conversations are kept in memory only"]),
-                *(f"the engine at {url} gets no requests" for url in self._held.engines.unfit()),
+                *self._held.engines.out(),
             ],
         }
         await exchange.respond(200 if wrong is None else 503, json.dumps(state).encode())
@@ -169,6 +173,22 @@ class OwnPaths:
         known = self._pipeline.attempt("evict", lambda: self._held.planner.evict(ids))
         self._held.engines.evicted(ids)
         await _answer(exchange, known if isinstance(known, Failed) else {"evicted": known})
+
+    async def _stand(self, exchange: Exchange) -> None:
+        """Take an engine out, or in again."""
+        found = ENGINES.fullmatch(exchange.path)
+        assert found is not None
+        number, engines = int(found[1]), self._held.engines
+        await exchange.read(MAX_EVICT_BYTES)
+        if number >= len(engines.all):
+            message = f"there is no engine {number}; they have the numbers 0 to {len(engines.all) - 1}"
+            raise RefusedError(404, message, "invalid_request_error", "engine", "not_found")
+        if found[2] == b"resume":
+            engines.pool.resume(number)
+        elif not engines.drain(engines.all[number]):
+            message = "no other engine would be left; end the proxy (SIGTERM) to drain all"
+            raise RefusedError(409, message, "invalid_request_error", "engine", "last_engine")
+        await exchange.respond(200, json.dumps(engines.told(number)).encode())
 
     async def _reset(self, exchange: Exchange) -> None:
         await exchange.read(MAX_EVICT_BYTES)

@@ -64,3 +64,16 @@ def test_what_each_engine_holds_the_index_may_hold_of_all() -> None:
     assert settings.pilot.cache_tokens == 2000
     second = settings.of_engine(1)
     assert (second.engine, second.all_engines, second.pilot.cache_tokens) == (B, (B,), 1000)
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "named"),
+    [
+        (["--engine", A, "--engine", A], {}, r"\(set by --engine\)"),
+        (["--engines", f"{A},{A}"], {}, r"\(set by --engines\)"),
+        ([], {"PREFIXPILOT_ENGINES": f"{A},{A}"}, r"\(set by PREFIXPILOT_ENGINES\)"),
+    ],
+)
+def test_an_error_names_what_was_written(words: list[str], environ: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"names {A} twice {named}"):
+        given(*words, environ=environ)

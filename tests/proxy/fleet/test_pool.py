@@ -36,6 +36,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool = Pool(router_of(policy, 1000), count, FleetSettings(eject_after=out, return_after=back, retries=1))
         self.past: list[list[bool]] = [[] for _ in range(count)]
         self.fit = [True] * count
+        self.drained: set[int] = set()
         self.seats: list[Seat] = []
 
     def note(self, engine: int, *, well: bool, look: bool) -> None:
@@ -49,7 +50,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(text=PROMPTS, conversation=st.sampled_from([None, "c"]), tried=st.sets(st.integers(0, 3), max_size=2))
     def seat(self, text: str, conversation: str | None, tried: set[int]) -> None:
-        free = [n for n in range(self.count) if self.fit[n] and n not in tried]
+        free = [n for n in self.taking if n not in tried]
         got = self.pool.seat(request(text, conversation), tried)
         assert (got is None) == (not free)
         if got is not None:
@@ -59,7 +60,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(tried=st.sets(st.integers(0, 3), max_size=2))
     def any_seat(self, tried: set[int]) -> None:
-        free = [n for n in range(self.count) if self.fit[n] and n not in tried]
+        free = [n for n in self.taking if n not in tried]
         got = self.pool.any_seat(tried)
         assert (got is None) == (not free)
         if got is not None:
@@ -101,6 +102,20 @@ class PoolMachine(RuleBasedStateMachine):
         assert not health.looked_well(health.met - 1), "what failed since that look began counts"
         assert health.looked_well(health.met) == (not before and self.fit[engine])
 
+    @property
+    def taking(self) -> list[int]:
+        return [n for n in range(self.count) if self.fit[n] and n not in self.drained]
+
+    @rule(engine=st.integers(0, 3))
+    def drain(self, engine: int) -> None:
+        self.drained.add(engine % self.count)
+        self.pool.drain(engine % self.count)
+
+    @rule(engine=st.integers(0, 3))
+    def resume(self, engine: int) -> None:
+        self.drained.discard(engine % self.count)
+        self.pool.resume(engine % self.count)
+
     @rule()
     def clear(self) -> None:
         self.pool.clear()
@@ -111,8 +126,10 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         self.pool.check_invariants(self.seats)
-        assert [load.available for load in self.pool.loads()] == self.fit
-        assert self.pool.fit() == [n for n in range(self.count) if self.fit[n]]
+        assert [load.available for load in self.pool.loads()] == [n in self.taking for n in range(self.count)]
+        assert [health.fit for health in self.pool.health] == self.fit, "draining is nothing of its health"
+        assert self.pool.fit() == self.taking
+        assert self.pool.drained == self.drained
 
 
 TestPool = PoolMachine.TestCase

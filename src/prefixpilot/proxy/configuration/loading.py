@@ -31,11 +31,13 @@ class Sources:
         flags: texts by flag, those that were given; ``{"--port": "9000"}``.
         environ: the environment, all of it.
         file: a TOML file, or ``None``.
+        written: by flag, what stood on the command line in its place; errors name that.
     """
 
     flags: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def load(cls: type[T], sources: Sources) -> Loaded[T]:
     for given in (
         _of_file(sources.file, settings),
         _of_environ(sources.environ, settings, warnings),
-        _of_flags(sources.flags, settings),
+        _of_flags(sources, settings),
     ):
         merged.update(_once(given))
     for setting in settings:
@@ -119,10 +121,11 @@ def _once(given: Iterator[_Given]) -> dict[tuple[str, ...], _Given]:
     return found
 
 
-def _of_flags(flags: Mapping[str, str], settings: tuple[Setting, ...]) -> Iterator[_Given]:
+def _of_flags(sources: Sources, settings: tuple[Setting, ...]) -> Iterator[_Given]:
     by_flag = {setting.flag: setting for setting in settings if setting.flag}
-    for flag, text in flags.items():
-        yield _Given(by_flag[flag], _text(by_flag[flag], text, flag), flag)
+    for flag, text in sources.flags.items():
+        written = sources.written.get(flag, flag)
+        yield _Given(by_flag[flag], _text(by_flag[flag], text, written), written)
 
 
 def _of_environ(environ: Mapping[str, str], settings: tuple[Setting, ...], warnings: list[str]) -> Iterator[_Given]:

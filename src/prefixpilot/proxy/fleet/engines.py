@@ -18,7 +18,7 @@ from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.following import followed
 from prefixpilot.proxy.cache.tracker import CacheTracker, least_known, show_together
 from prefixpilot.proxy.call import RefusedError
-from prefixpilot.proxy.fleet.figures import FleetFigures
+from prefixpilot.proxy.fleet.figures import FleetFigures, Served
 from prefixpilot.proxy.fleet.holders import Bounds, EngineIndex, Holders
 from prefixpilot.proxy.fleet.pool import NOBODY, Pool, Seat
 from prefixpilot.proxy.forward import Forward
@@ -134,9 +134,10 @@ class Engines:
         """What is wrong; ``None`` if one engine can answer. What they have for slots is learnt on the way."""
         wrongs = await self.look() if self.several else [await self.all[0].upstream.probe()]
         await asyncio.gather(*(each.slots.look() for each in self.all))
-        if any(wrong is None for wrong in wrongs):
+        asked = [wrong for number, wrong in enumerate(wrongs) if number not in self.pool.drained]
+        if None in asked:
             return None
-        return wrongs[0] if not self.several else f"none of {len(self.all)} engines is fit: {wrongs[0]}"
+        return asked[0] if not self.several else f"none of {len(self.all)} engines is fit: {asked[0]}"
 
     # -- who gets a request
 
@@ -148,7 +149,7 @@ class Engines:
         """
         seat = self.pool.any_seat(without) if routed is None else self.pool.seat(routed, without)
         if seat is not None and self.figures is not None:
-            self.figures.requests[seat.engine].inc()
+            self.figures.count_request(seat.engine)
         return seat
 
     def sent(self, forward: Forward, engine: Engine) -> None:
@@ -175,6 +176,13 @@ class Engines:
     def any(self) -> Engine:
         """One that is fit, for what any of them can answer; the first if none is."""
         return self.all[next(iter(self.pool.fit()), 0)]
+
+    def drain(self, engine: Engine) -> bool:
+        """Take it out by hand, while the others go on; ``False``, and nothing is done, if no other would be left in."""
+        if not set(range(len(self.all))) - self.pool.drained - {engine.number}:
+            return False
+        self.pool.drain(engine.number)
+        return True
 
     # -- all of them together
 
@@ -213,7 +221,7 @@ class Engines:
             show_together(self._cache_figures, self._trackers)
         if self.figures is not None:
             for number, load in enumerate(self.pool.loads()):
-                self.figures.show(number, load)
+                self.figures.show(number, load, drained=number in self.pool.drained)
 
     def stats(self) -> dict[str, Any]:
         """For ``/stats``; of several engines each by itself."""
@@ -224,26 +232,45 @@ class Engines:
         caches = {"state": (self.state or "unknown").upper(), "followed": bool(self._trackers)}
         return {"engine_cache": caches, "engines": [self._stats_of(each) for each in self.all]}
 
-    def _stats_of(self, engine: Engine) -> dict[str, Any]:
-        load, health = self.pool.loads()[engine.number], self.pool.health[engine.number]
+    def told(self, number: int) -> dict[str, Any]:
+        """Of several, how one stands now."""
         return {
-            "engine": engine.number,
-            "url": engine.url,
-            "fit": health.fit,
-            "ejections": health.ejections,
-            "in_flight": load.in_flight,
-            "prefill_tokens": load.prefill_tokens,
+            "engine": number,
+            "url": self.all[number].url,
+            "fit": self.pool.health[number].fit,
+            "drained": number in self.pool.drained,
+            "in_flight": self.pool.loads()[number].in_flight,
+        }
+
+    def _stats_of(self, engine: Engine) -> dict[str, Any]:
+        return {
+            **self.told(engine.number),
+            **({} if self.figures is None else _served(self.figures.served[engine.number])),
+            "prefill_tokens": self.pool.loads()[engine.number].prefill_tokens,
+            "ejections": self.pool.health[engine.number].ejections,
             "engine_cache": NOT_FOLLOWED if engine.cache is None else engine.cache.stats(),
             "slots": asdict(engine.slots.stats),
         }
 
-    def unfit(self) -> list[str]:
-        """Of several, those that get no requests; for ``/readyz``."""
-        return [each.url for each in self.all if not self.pool.health[each.number].fit]
+    def out(self) -> list[str]:
+        """Of several, those that get no requests, and why; for ``/readyz``."""
+        return [
+            f"the engine at {each['engine']} " + ("is drained" if each["drained"] else "gets no requests")
+            for each in self.standing()
+            if each["drained"] or not each["fit"]
+        ]
 
     def standing(self) -> list[dict[str, Any]]:
         """For ``/readyz``: which of several get requests."""
-        return [{"engine": each.url, "fit": self.pool.health[each.number].fit} for each in self.all]
+        drained = self.pool.drained
+        return [
+            {"engine": each.url, "fit": self.pool.health[each.number].fit, "drained": each.number in drained}
+            for each in self.all
+        ]
+
+
+def _served(served: Served) -> dict[str, Any]:
+    return {**asdict(served), "hit_rate": served.hit_rate}
 
 
 def router(settings: ProxySettings) -> Router:

@@ -47,6 +47,7 @@ class Pool:
         self.health = tuple(Health(settings.eject_after, settings.return_after) for _ in range(count))
         self._in_flight = [0] * count
         self._prefill = [0] * count
+        self._drained: set[int] = set()
 
     def loads(self, without: Set[int] = NOBODY) -> list[Load]:
         """How busy each engine is; of those that are out, or in ``without``, that they take nothing."""
@@ -58,7 +59,8 @@ class Pool:
 
     def fit(self, without: Set[int] = NOBODY) -> list[int]:
         """Engines that take requests; those that stand by if there is no other."""
-        fit = [number for number, health in enumerate(self.health) if health.fit and number not in without]
+        out = self._drained | without
+        fit = [number for number, health in enumerate(self.health) if health.fit and number not in out]
         return [number for number in fit if number not in self._standby] or fit
 
     def spare(self, tried: Set[int]) -> bool:
@@ -101,6 +103,21 @@ class Pool:
         if ejected:
             self._router.lost(engine)
         return ejected
+
+    @property
+    def drained(self) -> Set[int]:
+        """Engines that an administrator has taken out."""
+        return self._drained
+
+    def drain(self, engine: int) -> None:
+        """It gets nothing new, however well it is; what is under way there goes on. A second time it does nothing."""
+        self._drained.add(engine)
+
+    def resume(self, engine: int) -> None:
+        """It takes requests again, with an empty cache as far as is known: it may have been started anew meanwhile."""
+        if engine in self._drained:
+            self._drained.remove(engine)
+            self._router.lost(engine)
 
     def lost(self, engine: int) -> None:
         """It holds nothing any more."""
