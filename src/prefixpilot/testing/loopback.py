@@ -7,8 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from prefixpilot.errors import EngineError, MissingExtraError
 
@@ -25,46 +24,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-GRACE_S: Final = 1.0
-POLL_S: Final = 0.005
-
-
-class _Server(uvicorn.Server):
-    """Ends as soon as nothing is under way: uvicorn looks ten times a second, which is most of a short test's time."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._told = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def end(self) -> None:
-        """From any thread."""
-        self.should_exit = True
-        if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._told.set)
-
-    async def main_loop(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        while not self.should_exit:
-            await self.on_tick(0)  # the date in its headers
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), 1)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """What is under way has GRACE_S to end."""
-        for listener in (*self.servers, *(sockets or ())):
-            listener.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        for _ in range(round(GRACE_S / POLL_S)):
-            if not self.server_state.connections and not self.server_state.tasks:
-                break
-            await asyncio.sleep(POLL_S)
-        for task in self.server_state.tasks:
-            task.cancel()
-
-
 class LoopbackServer:
     """Serves ``app`` from ``start`` to ``stop``; ``transport`` gives the app a request's connection below HTTP."""
 
@@ -72,7 +31,7 @@ class LoopbackServer:
         self._app = app
         self._timeout_s = timeout_s
         self._transports: dict[Any, asyncio.Transport] = {}
-        self._server: _Server | None = None
+        self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
@@ -86,7 +45,7 @@ class LoopbackServer:
         listener = socket.create_server(("127.0.0.1", 0))
         # With its protocol named, so that asyncio sets TCP_NODELAY on its connections.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
-        self._server = _Server(self._config())
+        self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="loopback", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + self._timeout_s
@@ -95,7 +54,7 @@ class LoopbackServer:
                 listener.close()
                 self.stop()
                 raise EngineError(f"the server was not up after {self._timeout_s:g} s")
-            time.sleep(POLL_S)
+            time.sleep(0.005)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     def stop(self) -> None:
@@ -104,7 +63,7 @@ class LoopbackServer:
         self._server = self._thread = None
         if server is None or thread is None:
             return
-        server.end()
+        server.should_exit = True
         thread.join(self._timeout_s)
         if thread.is_alive():
             raise EngineError(f"the server did not end within {self._timeout_s:g} s")
@@ -138,4 +97,5 @@ class LoopbackServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            timeout_graceful_shutdown=1,
         )
