@@ -186,7 +186,7 @@ def test_forgetting_a_conversation_starts_it_anew() -> None:
         (lambda s: s["trees"][0].pop("scope"), "snapshot.trees[0]"),
         (lambda s: s["trees"][0]["nodes"][0].pop("blocks"), "snapshot"),
         (lambda s: s["trees"][0]["nodes"][0].update(parent=5), "snapshot.nodes[0].parent"),
-        (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1]), "snapshot.tokens"),
+        (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1]), "snapshot.nodes[0].tokens"),
         (lambda s: s["trees"][0]["nodes"][0].update(tokens=["a", 1, 1]), "snapshot.nodes[0].tokens"),
         (lambda s: s["trees"][0]["nodes"][0].update(tokens=[1, -1, 1]), "snapshot.nodes[0].tokens"),
         (lambda s: s["trees"][0]["nodes"][0].update(requests=[1]), "snapshot.nodes[0].requests"),

@@ -89,6 +89,8 @@ def _restore(data: Mapping[str, Any]) -> ContextIndex:
             tuple(_each(entry, "tokens", where, int)),
             float(entry["distance"]),
         )
+        if len(node.tokens) != len(node.blocks):
+            raise InvalidRequestError(f"{where}.tokens", "is no length for each block", "make the snapshot again")
         node.frequency = int(entry["frequency"])
         parent = entry["parent"]
         if type(parent) is not int or not -1 <= parent < place:
