@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import combinations
 from typing import Final
 
 _ANSWER: Final = re.compile(r"\A\d+_")
@@ -43,12 +42,17 @@ def spellings(request_id: str) -> tuple[str, ...]:
     >>> spellings("cmpl-a-0-1f2e3d4c")
     ('cmpl-a-0-1f2e3d4c', 'cmpl-a-0', 'a-0-1f2e3d4c', 'a', 'cmpl-a')
     """
-    found = {request_id: None}
-    for count in range(1, len(_STEPS) + 1):
-        for steps in combinations(_STEPS, count):
-            text = request_id
-            for step in steps:
-                text = step(text)
-            found.setdefault(text)
-    found.pop("", None)
-    return tuple(found)
+    taken: dict[str, tuple[int, ...]] = {request_id: ()}
+    for number, step in enumerate(_STEPS):
+        for text, before in list(taken.items()):
+            steps = (*before, number)
+            less = step(text)
+            if less not in taken or _rank(steps) < _rank(taken[less]):
+                taken[less] = steps
+    taken.pop("", None)
+    return tuple(sorted(taken, key=lambda text: _rank(taken[text])))
+
+
+def _rank(steps: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Few steps come first."""
+    return len(steps), steps

@@ -14,6 +14,7 @@ import pytest
 
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.app import ProxyApp
+from prefixpilot.proxy.own_paths import EVICTED_AT_ONCE, MAX_EVICT_BYTES
 from prefixpilot.testing import BreakOff, CloseConnection, ErrorEvent, Fault, Garbage, Respond, SimulatedEngine
 
 from .support import FailingPilot, assistant, chat, fetch, metric, post_chat, user
@@ -261,8 +262,11 @@ def test_plans_evict_and_metrics(engine: SimulatedEngine, proxy: RunningProxy) -
     assert metrics(proxy, "prefixpilot_index_live_requests") == 1
     assert metrics(proxy, "prefixpilot_requests_total", outcome="planned") == 1
     assert metrics(proxy, "prefixpilot_prompt_tokens_total", mode="on") > 0
-    evicted = fetch(proxy.url, "POST", "/evict", {"request_ids": ["r 1/x", "unknown"]})
-    assert evicted.json() == {"evicted": 1}
+    post_chat(proxy.url, body, X_Request_Id="r2")
+    many = ["r 1/x", *(f"unknown {n}" for n in range(2 * EVICTED_AT_ONCE)), "chatcmpl-r2"]
+    assert fetch(proxy.url, "POST", "/evict", {"request_ids": many}).json() == {"evicted": 2}
+    too_long = fetch(proxy.url, "POST", "/evict", b" " * (MAX_EVICT_BYTES + 1))
+    assert too_long.status == 413 and f"at most {MAX_EVICT_BYTES} bytes" in too_long.body.decode()
     assert metrics(proxy, "prefixpilot_index_live_requests") == 0
     mistakes: list[Any] = [b"{", {"request_ids": "r"}, {"request_ids": [1]}, []]
     for wrong in mistakes:
@@ -273,7 +277,7 @@ def test_plans_evict_and_metrics(engine: SimulatedEngine, proxy: RunningProxy) -
         "missing": [],
         "degraded": [],
     }
-    assert len(engine.chats) == 1
+    assert len(engine.chats) == 2
 
 
 def test_an_error_in_each_step_still_brings_the_evidence_to_the_engine(engine: SimulatedEngine) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prefixpilot import ContextPilot, Request
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.request_ids import spellings
+from prefixpilot.request_ids import _STEPS, spellings
 
 FORMS = [
     "{}",
@@ -39,6 +41,28 @@ def test_an_id_that_looks_like_an_engines_is_its_own_first() -> None:
         pilot.optimize(Request.from_ids(request_id, [1, 2]))
     assert pilot.evict(["chatcmpl-x"]) == 1
     assert pilot.shorten("x", 1)
+
+
+def every_selection(request_id: str) -> tuple[str, ...]:
+    """The specification: each selection of the steps, those of fewest steps first."""
+    found = {request_id: None}
+    for count in range(1, len(_STEPS) + 1):
+        for steps in combinations(_STEPS, count):
+            text = request_id
+            for step in steps:
+                text = step(text)
+            found.setdefault(text)
+    found.pop("", None)
+    return tuple(found)
+
+
+PIECES = ["chatcmpl-", "cmpl-", "generate-tokens-", "3_", "-0", "_12", "-1f2e3d4c", "a", "-", "\n"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=30))
+@example("1_cmpl-cmpl-a-0-1f2e3d4c")
+def test_spellings_are_those_of_every_selection_of_steps(text: str) -> None:
+    assert spellings(text) == every_selection(text)
 
 
 @given(st.text(max_size=30))

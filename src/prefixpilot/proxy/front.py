@@ -145,7 +145,8 @@ class Front:
             closing = ((b"connection", b"close"),)
             return RefusedError(408, message, "invalid_request_error", None, "request_timeout", closing)
         if isinstance(error, BodyTooLargeError):
-            message = f"the proxy has to read this body, and reads at most {self._settings.max_body_bytes} bytes of one"
+            most = self._settings.max_body_bytes if error.most is None else error.most
+            message = f"the proxy has to read this body, and reads at most {most} bytes of one"
             return RefusedError(413, message, "invalid_request_error", None, "body_too_large")
         if isinstance(error, EngineUnreachableError):
             return RefusedError(502, str(error), "server_error", None, "engine_unreachable")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import unquote
@@ -33,6 +35,8 @@ CONVERSATIONS: Final = b"/conversations/"
 ENGINES: Final = re.compile(rb"/engines/([0-9]{1,9})/(drain|resume)")
 METRICS_TYPE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 MAX_EVICT_BYTES: Final = 16 << 20
+EVICTED_AT_ONCE: Final = 256
+"""Ids, some milliseconds; then other requests have their turn."""
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
 """Paths that ask for no token: they show nothing of what clients send."""
 
@@ -170,9 +174,16 @@ class OwnPaths:
 
     async def _evict(self, exchange: Exchange) -> None:
         ids = _request_ids(await exchange.read(MAX_EVICT_BYTES))
-        known = self._pipeline.attempt("evict", lambda: self._held.planner.evict(ids))
+        evicted = 0
+        for some in (ids[at : at + EVICTED_AT_ONCE] for at in range(0, len(ids), EVICTED_AT_ONCE)):
+            known = self._pipeline.attempt("evict", partial(self._held.planner.evict, some))
+            if isinstance(known, Failed):
+                await _answer(exchange, known)
+                return
+            evicted += known
+            await asyncio.sleep(0)
         self._held.engines.evicted(ids)
-        await _answer(exchange, known if isinstance(known, Failed) else {"evicted": known})
+        await _answer(exchange, {"evicted": evicted})
 
     async def _stand(self, exchange: Exchange) -> None:
         """Take an engine out, or in again."""

@@ -111,6 +111,7 @@ class CacheTracker:
         self._routes = Routes()
         self._by_basis: dict[str, RouteFigures] = {}
         self._causes: Counter[str] = Counter()
+        self._shortened = 0
         self._source: EventSource | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -164,6 +165,7 @@ class CacheTracker:
         changed = self._attempt("cache_events", lambda: self._view.apply(batch))
         if isinstance(changed, int):
             self._figures.shortened.inc(changed)
+            self._shortened += changed
         came = self._view.came()
         if came:
             self._later(lambda: self._held.resume(came))
@@ -353,6 +355,7 @@ class CacheTracker:
             "waiting": len(self._held),
             "predictions": predictions,
             "causes": causes,
+            "contexts_shortened": self._shortened,
             "sources": sources,
             "routes": routes,
         }

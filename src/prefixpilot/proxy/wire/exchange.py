@@ -25,7 +25,15 @@ class ClientGoneError(Exception):
 
 
 class BodyTooLargeError(Exception):
-    """The request's body is longer than its bound."""
+    """The request's body is longer than its bound.
+
+    Attributes:
+        most: the bound in bytes, if it is not that of all requests.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.most = most
 
 
 class SlowClientError(Exception):
@@ -113,7 +121,7 @@ class Exchange:
         """The whole body. Raises ClientGoneError, SlowClientError, BodyTooLargeError."""
         body, rest = await self.read_up_to(max_bytes)
         if rest is not None:
-            raise BodyTooLargeError
+            raise BodyTooLargeError(max_bytes)
         return body
 
     async def read_up_to(self, max_bytes: int) -> tuple[bytes, AsyncIterator[bytes] | None]:
