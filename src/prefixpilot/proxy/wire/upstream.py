@@ -170,7 +170,7 @@ class Upstream:
             raise EngineUnreachableError(message, unseen=lost.unseen, silent=lost.silent) from error
         try:
             _check_head(response)
-        except BaseException:
+        except EngineUnreachableError:
             response.close()
             raise
         self.server = response.headers.get("Server", "")
