@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from prefixpilot.proxy.memory.database import FILE
-from prefixpilot.testing import SimulatedEngine
+from prefixpilot.testing import Garbage, SimulatedEngine
 
 from .support import fetch, metric
 from .watched import APIS, BOUND_S, CANARY, KEY, KINDS, Ask, until
@@ -172,8 +172,16 @@ def test_a_disk_that_is_full_and_then_is_not(engine: SimulatedEngine, tmp_path: 
     lines_of(log)
 
 
-def test_an_answer_that_waits_for_the_disk_when_time_is_up_is_told_so(engine: SimulatedEngine, tmp_path: Path) -> None:
-    """It has come whole, and none of it has gone out: the client gets an answer, and no closed connection."""
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_answer_that_waits_for_the_disk_when_time_is_up_is_told_so(
+    engine: SimulatedEngine, tmp_path: Path, apart: bool
+) -> None:
+    """It has come whole, in one piece or its head ahead, and none of it has gone out: the client gets an answer, and
+    no closed connection."""
+    if apart:
+        body = b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}'
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        engine.fault = Garbage(head, later=body)
     with serving(engine, tmp_path / "state") as (url, process, log):
         with contextlib.closing(sqlite3.connect(tmp_path / "state" / FILE, isolation_level=None)) as busy:
             busy.execute("BEGIN IMMEDIATE")

@@ -18,7 +18,7 @@ from prefixpilot.proxy.front import current_account
 from prefixpilot.proxy.learning import Observation
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.pipeline import Pipeline
-from prefixpilot.proxy.relay import pass_on, usage_filter
+from prefixpilot.proxy.relay import head_waits, pass_on, usage_filter
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Failed
 from prefixpilot.proxy.wire import headers as h
@@ -30,7 +30,6 @@ from prefixpilot.proxy.wire.upstream import (
     EngineUnreachableError,
     NoAnswerError,
     UnsendableError,
-    is_complete,
     response_headers,
     response_reason,
 )
@@ -173,8 +172,9 @@ class Delivery:
                 account.engine = way.seat.engine
                 answer.append((h.ENGINE, str(way.seat.engine).encode("ascii")))
                 began = self._began(way.seat)
-            await exchange.start(response.status, answer, response_reason(response), waits=is_complete(response))
             observation = self._observe(forward, response)
+            waits = head_waits(response, observation)
+            await exchange.start(response.status, answer, response_reason(response), waits=waits)
             usage = usage_filter(forward, response)
             try:
                 await pass_on(exchange, response, observation, self._conversations, usage, began)

@@ -103,8 +103,8 @@ class Front:
         except ClientGoneError:
             self._gone(exchange, account)
         except EngineBrokeOffError as error:
-            account.code = "engine_broke_off"
-            log.warning("broken off: %s", kind_of(error))  # the answer stays without its end, as the engine left it
+            # an answer that has begun stays without its end, as the engine left it
+            await self._refuse(exchange, _broken_off(error))
         except Exception as error:
             refusal = self._refusal(exchange, error)
             await self._refuse(exchange, refusal or self._unexpected(error))
@@ -186,3 +186,8 @@ def _account(exchange: Exchange, own: bool, tenant: TenantId) -> Account:
         tenant,
         OWN if own else PASSED if api is None else api.name,
     )
+
+
+def _broken_off(error: EngineBrokeOffError) -> RefusedError:
+    message = f"the engine broke off its answer ({kind_of(error)})"
+    return RefusedError(502, message, "server_error", None, "engine_broke_off")

@@ -28,7 +28,7 @@ async def pass_on(
         await _pass_whole(exchange, whole(response), observation, conversations, usage)
         return
     held = b""
-    hold = observation is not None and observation.holds_last and _is_json(response)
+    hold = _holds_last(response, observation)
     async with aclosing(chunks(response)) as pieces:
         async for piece in pieces:
             began()
@@ -47,6 +47,12 @@ async def pass_on(
         if observation.unsettled():
             await conversations.settle()
     await exchange.write(held if usage is None else usage.finish(), more=False)
+
+
+def head_waits(response: EngineResponse, observation: Observation | None) -> bool:
+    """Whether the head goes out with the first of the body: where that has come, and where a client can do nothing
+    without the last piece, which waits. What fails until then can still be told by a status."""
+    return is_complete(response) or _holds_last(response, observation)
 
 
 async def _pass_whole(
@@ -71,6 +77,10 @@ def usage_filter(forward: Forward | None, response: EngineResponse) -> UsageFilt
         return None
     events = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/event-stream"
     return UsageFilter() if events else None
+
+
+def _holds_last(response: EngineResponse, observation: Observation | None) -> bool:
+    return observation is not None and observation.holds_last and _is_json(response)
 
 
 def _is_json(response: EngineResponse) -> bool:
