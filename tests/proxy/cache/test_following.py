@@ -48,6 +48,20 @@ def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted()
         assert stats["predictions"]["events"]["reported_tokens"] > 0
 
 
+def test_the_first_request_is_predicted_by_events_also_where_its_own_come_last() -> None:
+    """Its tokens are there long before anything has been told of the cache. It has nothing cached, and that is known."""
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        assert setup.publisher is not None
+        setup.publisher.held = True
+        assert post_chat(setup.url, chat([SYSTEM, user("Which of them?")], list(WORKLOAD[0]))).status == 200
+        until(setup.stats, lambda stats: stats["waiting"] == 1)
+        setup.publisher.held = False
+        stats = setup.settled(1)
+        assert stats["predictions"].keys() == {"events"}
+        assert stats["predictions"]["events"]["verdicts"] == {"exact": 1}
+
+
 def test_events_that_come_late_are_waited_for_by_the_comparison_and_by_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

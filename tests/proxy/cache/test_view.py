@@ -23,8 +23,8 @@ from prefixpilot.engines.base import Continuity, SourceStatus
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.prompts import EnginePrompt
-from prefixpilot.proxy.cache.view import PATIENCE, CacheView
-from prefixpilot.proxy.cache.watch import Facts, Watch, facts_of
+from prefixpilot.proxy.cache.view import DEFAULT_PAGE, PATIENCE, CacheView
+from prefixpilot.proxy.cache.watch import Facts, Prediction, Watch, facts_of
 from prefixpilot.proxy.control.controller import Route
 
 SIZE = 4
@@ -111,6 +111,24 @@ TOKENS = list(range(100, 114))  # three full pages and two tokens
 
 def test_nothing_is_predicted_before_anything_is_known() -> None:
     assert Desk().predicted(TOKENS) is None
+
+
+def test_of_an_engine_that_is_known_to_hold_nothing_nothing_is_predicted_by_events() -> None:
+    """It was followed from its start, and has told of no page yet: whichever comes first, tokens or events."""
+    desk = Desk()
+    desk.view.note(SourceStatus("tcp://e", 0, Continuity.WHOLE, -1, 0, 0, 0, 0, 0, 0, 0, ""))
+    watch = desk.sent(TOKENS)
+    assert watch.prediction == Prediction(0, "events", DEFAULT_PAGE)
+    desk.view.sized(SIZE, None, bound=None, anew=False)
+    assert desk.sent(TOKENS).prediction == Prediction(0, "events", SIZE)
+    watch.prompt_tokens, watch.cached_tokens = len(TOKENS), 0
+    assert desk.view.awaits(watch) == tuple(TOKENS[8:12])
+    assert not desk.view.look(watch)
+    desk.batch(stored(TOKENS))
+    assert desk.view.came() == {tuple(TOKENS[8:12])} and desk.view.look(watch)
+    assert desk.answered(watch, len(TOKENS), 0)["verdict"] == "exact"
+    blind = desk.sent(TOKENS)
+    assert blind.prediction is not None and blind.prediction.tokens == 12
 
 
 def test_a_prediction_is_as_of_when_the_request_went_out() -> None:

@@ -25,21 +25,21 @@ class Looking(Protocol):
 
 
 class _Entry:
-    """A request that waits: for what, and whether it has been looked at."""
+    """A request that waits: for what, and whether it is to be looked at. ``None``: for its own tokens still."""
 
-    __slots__ = ("awaited", "tried", "watch")
+    __slots__ = ("awaited", "due", "watch")
 
-    def __init__(self, watch: Watch, awaited: PageTokens) -> None:
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.awaited = awaited
-        self.tried = False
+        self.awaited: PageTokens | None = None
+        self.due = False
 
 
 class Held:
-    """In the order in which they were handed over; not thread-safe: one owner.
+    """In the order in which they were answered; not thread-safe: one owner.
 
     A request is looked at only when all that were answered before it went out are done: where its events begin is known
-    by where theirs end.
+    by where theirs end. That goes for those too whose tokens come later than those of requests after them.
 
     Args:
         done: is called with each request once, when it is to be settled.
@@ -55,38 +55,58 @@ class Held:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def answered(self, watch: Watch) -> None:
+        """A request whose tokens are still to come: it is handed to :meth:`add` once they have. O(1) but for a bound."""
+        self._entries[watch.sent] = _Entry(watch)
+        self._keep_bound()
+
     def add(self, watch: Watch) -> bool:
         """An answered request, its tokens known if they ever will be; whether it has to wait. O(tokens + waiting)."""
+        entry = self._entries.get(watch.sent)
         awaited = self._view.awaits(watch)
         if awaited is None:
-            self._done(watch)
+            if entry is not None:
+                self._finish(entry)
+                self.resume(frozenset())
+            else:
+                self._done(watch)
             return False
-        self._entries[watch.sent] = _Entry(watch, awaited)
+        if entry is None:
+            entry = self._entries[watch.sent] = _Entry(watch)
+        entry.awaited, entry.due = awaited, True
         self.resume(frozenset())
+        self._keep_bound()
+        return watch.sent in self._entries
+
+    def _keep_bound(self) -> None:
         if len(self._entries) > self._most:
             self.give_up(next(iter(self._entries.values())).watch)
-        return watch.sent in self._entries
 
     def resume(self, came: Set[PageTokens]) -> None:
         """These tokens were told. O(waiting), and O(tokens) for each that may be ready."""
         earliest: int | None = None
         for entry in list(self._entries.values()):
+            entry.due = entry.due or entry.awaited in came
             blocked = earliest is not None and earliest < entry.watch.sent
-            if not blocked and (not entry.tried or entry.awaited in came) and self._ready(entry):
+            if entry.due and not blocked and self._ready(entry):
                 self._finish(entry)
             elif earliest is None or entry.watch.ended < earliest:
                 earliest = entry.watch.ended
 
     def give_up(self, watch: Watch) -> None:
-        """It waits no longer, if it still did."""
+        """It waits no longer, if it still did. One without tokens is waited for by nobody any more, that is all."""
         entry = self._entries.get(watch.sent)
-        if entry is not None:
+        if entry is None:
+            return
+        if entry.awaited is None:
+            del self._entries[watch.sent]
+        else:
             self._view.look(watch, last_time=True)
             self._finish(entry)
-            self.resume(frozenset())
+        self.resume(frozenset())
 
     def _ready(self, entry: _Entry) -> bool:
-        entry.tried = True
+        entry.due = False
         return self._view.look(entry.watch)
 
     def _finish(self, entry: _Entry) -> None:

@@ -34,7 +34,7 @@ class Looks:
         self._told: defaultdict[Rank, deque[_Told]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
 
     def find(self, watch: Watch, ranks: Mapping[Rank, RankView], *, last_time: bool = False) -> Look | None:
-        """What was held of an answered request's prompt; ``None``: its own events have not come yet.
+        """What was held of an answered request's prompt; ``None``: its own events have not come yet, or none at all.
 
         All that were answered before it went out must have been found, or given up. O(tokens) a rank.
 
@@ -42,7 +42,9 @@ class Looks:
             last_time: they are not waited for any longer: the answer is what was known when its answer ended.
         """
         prompt, reported = watch.prompt, watch.cached_tokens
-        assert prompt is not None and reported is not None and ranks
+        assert prompt is not None and reported is not None
+        if not ranks:
+            return None
         own = self._own(watch, ranks)
         if own is not None:
             return own

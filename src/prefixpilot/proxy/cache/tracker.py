@@ -266,14 +266,21 @@ class CacheTracker:
         watch.began = began
         if watch.read:
             self._settle(watch)
+        elif began:
+            self._held.answered(watch)
+            self._give_up_later(watch)
 
     def _settle(self, watch: Watch) -> None:
         """Its tokens and its answer are there, or will not come. Its own events may come later still."""
         if not watch.began:
             self._view.failed(watch)
             return
+        if self._held.add(watch):
+            self._give_up_later(watch)
+
+    def _give_up_later(self, watch: Watch) -> None:
         loop = self._loop
-        if self._held.add(watch) and loop is not None:
+        if loop is not None:
             self._on_loop(lambda: loop.call_later(HOLD_S, self._give_up, watch))
 
     def _on_loop(self, action: Callable[[], object]) -> None:

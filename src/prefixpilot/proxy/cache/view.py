@@ -139,6 +139,7 @@ class CacheView:
         self._model = model
         self._knowledge = knowledge
         self._models = models
+        self._said_size: int | None = None
         self._bound: int | None = None
         self._bounded: int | None = None
         self._max_contexts = max_contexts
@@ -196,7 +197,7 @@ class CacheView:
             anew: it has started anew, and holds nothing.
         """
         with self._lock:
-            self._bound = bound
+            self._bound, self._said_size = bound, page_size
             empty = anew and not self._ranks
             if self._models and (anew or self._model is None or self._model.dimensions != (page_size, capacity_tokens)):
                 self._model = OwnModel(page_size, capacity_tokens)
@@ -241,8 +242,9 @@ class CacheView:
     def _predicted(self, watch: Watch, prompt: EnginePrompt) -> Prediction | None:
         """By the rank that holds most: which of several will take a request is not known."""
         page_size = self._page_size()
-        if page_size is None:
-            return None
+        if page_size is None:  # nothing is held; whether nothing has been told says whether that is known
+            empty = self.state is CacheState.EXACT
+            return Prediction(0, "events", self._said_size or DEFAULT_PAGE) if empty else None
         views = self._ranks.items()
         held = max(view.match(prompt.token_ids, watch.facts, watch.marks.get(rank, -1)).tokens for rank, view in views)
         return Prediction(reported_tokens(held, prompt.tokens, page_size), "events", page_size)
@@ -255,9 +257,11 @@ class CacheView:
         if prediction is None or prediction.basis != "events":
             return None
         with self._lock:
-            size = self._page_size() or prediction.page_size
+            size = self._page_size() or self._said_size or prediction.page_size
             end = prompt.tokens // size * size
             tokens = tuple(prompt.token_ids[max(end - size, 0) : end])
+            if not tokens and not self._ranks:
+                return None
             self._awaited[tokens] += 1
         watch.awaited = tokens
         return tokens
