@@ -5,6 +5,10 @@ prompt of a completion; its core adds ``-`` and 8 random hexadecimal digits (fro
 https://github.com/vllm-project/vllm/pull/27987), and of a request for several answers each is ``N_`` and the id
 (``vllm/v1/engine/parallel_sampling.py``). SGLang takes ``rid`` as it is and adds ``_N`` for the N-th prompt of a
 request (``GenerateReqInput`` in ``sglang/srt/managers/io_struct.py``).
+
+vLLM's Responses API does not read the header: it draws ``resp_`` and a number, which nothing relates to a request of
+ours, unless the body names one in ``request_id``; its core has ``ID_N`` then, N for each call of the model. APIs write
+``resp_ID`` and ``msg_ID`` where they take over an id.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Final
 _ANSWER: Final = re.compile(r"\A\d+_")
 _RANDOM: Final = re.compile(r"-[0-9a-f]{8}\Z")
 _PROMPT: Final = re.compile(r"[-_]\d+\Z")
-_PREFIX: Final = re.compile(r"\A(?:chatcmpl-|generate-tokens-)")
+_PREFIX: Final = re.compile(r"\A(?:chatcmpl-|generate-tokens-|resp_|msg_)")
 _COMPLETION: Final = re.compile(r"\Acmpl-(.+?)(?:-\d+)?\Z", re.DOTALL)
 
 

@@ -78,6 +78,26 @@ def test_a_late_subscriber_whose_window_is_lost_is_broken() -> None:
     assert (order.continuity, order.lost) == (BROKEN, 40)
 
 
+def test_gaps_are_counted_where_nobody_can_be_asked_too() -> None:
+    order = Sequencer(replay=False)
+    assert order.started() == []
+    order.connected()
+    for number in (0, 3, 4, 9):
+        assert delivered(order.live(number, batch(number))) == [number]
+    assert (order.gaps, order.lost, order.continuity) == (2, 6, BROKEN)
+
+
+def test_one_gap_is_counted_once_however_it_ends() -> None:
+    order = caught_up(2)
+    assert asked(order.live(6, batch(6))) == [2]
+    assert delivered(order.replay_failed()) == [6]
+    assert (order.gaps, order.lost) == (1, 4)
+    late = Sequencer(replay=True)
+    late.started()
+    late.replayed(40, batch(40))
+    assert (late.gaps, late.lost) == (1, 40)
+
+
 def test_a_live_batch_that_a_replay_has_overtaken_is_dropped() -> None:
     order = caught_up(4)
     assert order.live(2, batch(2)) == []

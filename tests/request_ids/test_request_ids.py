@@ -22,6 +22,10 @@ FORMS = [
     "1_cmpl-{}-0-1f2e3d4c",
     "{}_2",
     "{}-1f2e3d4c",
+    "resp_{}",
+    "resp_{}_0-1f2e3d4c",
+    "{}_1-1f2e3d4c",
+    "msg_{}",
 ]
 
 
@@ -56,7 +60,7 @@ def every_selection(request_id: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-PIECES = ["chatcmpl-", "cmpl-", "generate-tokens-", "3_", "-0", "_12", "-1f2e3d4c", "a", "-", "\n"]
+PIECES = ["chatcmpl-", "resp_", "cmpl-", "generate-tokens-", "3_", "-0", "_12", "-1f2e3d4c", "a", "-", "\n"]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=30))

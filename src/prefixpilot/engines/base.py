@@ -33,7 +33,7 @@ class SourceStatus(NamedTuple):
         batches: handed on, replayed ones among them.
         replayed: came by replay.
         lost: batches that are known to be lost.
-        gaps: how often batches were missing and were asked for.
+        gaps: how often batches were missing, whether or not they could be asked for.
         restarts: how often the engine began anew.
         unreadable: batches that could not be decoded (their events count as lost).
         unknown: events of a kind that is not known here; they were left out.

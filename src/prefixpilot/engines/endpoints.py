@@ -64,15 +64,27 @@ def check_endpoint(endpoint: EventEndpoint, field: str = "events") -> EventEndpo
 
 
 def _check_address(address: str, ranks: int, field: str) -> None:
+    reason = unusable(address, ranks)
+    if reason is not None:
+        raise ConfigError(field, f"is {address!r}, which {reason}", "write it as the engine does: tcp://HOST:PORT")
+
+
+def unusable(address: str, ranks: int = 1) -> str | None:
+    """Why an address cannot be one of so many ranks, as the end of a sentence; ``None`` if it can.
+
+    >>> unusable("tcp://*:5557"), unusable("tcp://h:70000")
+    (None, 'has a port that is no number from 1 to 65535')
+    """
     if not address.startswith(SCHEMES):
-        raise ConfigError(field, f"is {address!r}", "write it as the engine does: tcp://HOST:PORT, or ipc://PATH")
+        return "is no ZeroMQ endpoint (tcp://HOST:PORT or ipc://PATH)"
     if not address.startswith("tcp://"):
-        if ranks > 1:
-            raise ConfigError(field, "is one file for several ranks", "use tcp://, where each rank has its own port")
-        return
+        return None if ranks == 1 else "is one file for several ranks: with tcp:// each has a port of its own"
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= 65536 - ranks:
-        raise ConfigError(field, f"is {address!r}", "write it as tcp://HOST:PORT")
+    if not host or not port:
+        return "has no port, or no host"
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
+        return "has a port that is no number from 1 to 65535"
+    return None if int(port) + ranks <= 65536 else f"leaves no ports for {ranks} ranks behind it"
 
 
 def rank_address(address: str, rank: int) -> str:

@@ -25,7 +25,7 @@ try:
     import zmq
     from zmq.utils.monitor import parse_monitor_message
 except ImportError:
-    raise MissingExtraError("pyzmq", 'pip install "prefixpilot[kv-events]"') from None
+    raise MissingExtraError("pyzmq", 'pip install "prefixpilot[proxy,kv-events]"') from None
 
 Clock = Callable[[], float]
 """Seconds that only rise."""

@@ -59,6 +59,7 @@ class Sequencer:
         self.expected = 0
         self.lost = self.gaps = self.restarts = 0
         self._replay = replay
+        self._gap_at = -1
         self._limits = (waiting_batches, waiting_bytes)
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
@@ -151,6 +152,7 @@ class Sequencer:
         if sequence > self.expected:
             if self._progress:  # the replay itself has a hole
                 return [self._ask(self.expected)]
+            self._note_gap()
             self._lose(sequence - self.expected)
             self.expected = sequence
         return [self._deliver(sequence, payload, replayed=True)]
@@ -203,9 +205,10 @@ class Sequencer:
         actions: list[Action] = []
         while self._waiting:
             sequence, payload = self._waiting[0]
-            if sequence > self.expected and hopeful:
-                self.gaps += 1
-                return [*actions, self._ask(self.expected)]
+            if sequence > self.expected:
+                self._note_gap()
+                if hopeful:
+                    return [*actions, self._ask(self.expected)]
             self._waiting.popleft()
             self._waiting_bytes -= len(payload)
             if sequence >= self.expected:
@@ -248,7 +251,7 @@ class Sequencer:
 
     def _forget(self) -> None:
         self.restarts += 1
-        self.expected, self._last = 0, None
+        self.expected, self._last, self._gap_at = 0, None, -1
         self._fresh, self._whole_life, self._suspended, self._asked = True, True, False, None
         self._drop_waiting()
         self._overtaken.clear()
@@ -257,6 +260,12 @@ class Sequencer:
         self._newest_live = -1
         self._waiting.clear()
         self._waiting_bytes = 0
+
+    def _note_gap(self) -> None:
+        """Batches are missing from the expected one on. One gap, however often it is met or asked for."""
+        if self._gap_at != self.expected:
+            self._gap_at = self.expected
+            self.gaps += 1
 
     def _lose(self, batches: int) -> None:
         if batches:

@@ -28,7 +28,7 @@ try:
     from msgspec import Meta, Raw, Struct
     from msgspec.msgpack import Decoder
 except ImportError:
-    raise MissingExtraError("msgspec", 'pip install "prefixpilot[kv-events]"') from None
+    raise MissingExtraError("msgspec", 'pip install "prefixpilot[proxy,kv-events]"') from None
 
 _MASK: Final = (1 << 64) - 1
 _ARRAYS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})

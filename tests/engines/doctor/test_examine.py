@@ -11,7 +11,7 @@ import pytest
 from prefixpilot.cli import main
 from prefixpilot.engines.doctor import Client, Finding, Report, examine
 from prefixpilot.engines.doctor.facts import Answer
-from prefixpilot.engines.doctor.probe import Counts, documents, question, read_counts
+from prefixpilot.engines.doctor.probe import Counts, Probed, Step, documents, judge, question, read_counts
 from prefixpilot.engines.llamacpp import EmbeddedEngine
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings, serve_in_thread
@@ -154,6 +154,57 @@ def test_a_probe_that_fails_says_why_and_stops() -> None:
     client = Canned(VLLM, chat=lambda body: Answer(500, {}, b"out of memory"))
     found = report(client, "mark")
     assert "out of memory" in of(found)["probe"].what and len(found.steps) == 1
+
+
+def small(window: int, inner: Callable[[Mapping[str, Any]], Answer]) -> Callable[[Mapping[str, Any]], Answer]:
+    """An engine that takes no prompts of more than so many tokens, of four characters."""
+
+    def reply(body: Mapping[str, Any]) -> Answer:
+        if sum(len(m["content"]) for m in body["messages"]) // 4 > window:
+            return Answer(400, {}, b'{"error": {"message": "longer than the context"}}')
+        return inner(body)
+
+    return reply
+
+
+def models(window: int | None) -> Answer:
+    return answer({"data": [{"id": "m", "owned_by": "vllm", "max_model_len": window}]})
+
+
+@pytest.mark.parametrize(("told", "lines"), [(512, 1), (1024, 2), (None, 1)])
+def test_a_small_window_gets_a_shorter_probe_and_is_told_so(told: int | None, lines: int) -> None:
+    """Whether the engine says how small it is, or only refuses what is too long."""
+    client = Canned({**VLLM, "/v1/models": models(told)}, chat=small(told or 512, caching_chat()))
+    found = report(client, "mark")
+    assert of(found)["probe"].status == "ok" and f"documents of {lines} lines" in of(found)["probe"].what
+    assert {of(found)[check].status for check in ("prefix caching", "document order", "turns")} == {"ok"}
+    assert [step.counts.error for step in found.steps] == [None] * 5
+
+
+def test_a_window_that_takes_no_probe_is_told_and_asked_for_nothing() -> None:
+    client = Canned({**VLLM, "/v1/models": models(128)}, chat=small(128, caching_chat()))
+    found = report(client, "mark")
+    assert of(found)["probe"].status == "unknown" and "window of 128 tokens" in of(found)["probe"].what
+    assert "/v1/chat/completions" not in client.asked
+
+
+def test_a_prompt_that_is_refused_however_short_it_is_is_a_failure() -> None:
+    client = Canned({**VLLM}, chat=small(10, caching_chat()))
+    found = report(client, "mark")
+    assert of(found)["probe"].status == "fail" and "longer than the context" in of(found)["probe"].what
+    assert client.asked.count("/v1/chat/completions") == 3 and not found.sound
+
+
+def test_what_fills_no_page_is_not_judged() -> None:
+    by_page = Probed(
+        tuple(Step(name, Counts(300, 0)) for name in ("A", "A again", "A in another order", "turn 1", "turn 2")),
+        page_tokens=512,
+    )
+    found = {finding.check: finding for finding in judge(by_page)}
+    assert (found["prefix caching"].status, found["turns"].status) == ("unknown", "unknown")
+    assert "no page of 512" in found["turns"].what
+    half = by_page._replace(page_tokens=256, steps=tuple(Step(s.name, Counts(300, 256)) for s in by_page.steps))
+    assert {finding.status for finding in judge(half)} == {"ok"}
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,26 @@ def facts_of(paths: Mapping[str, Answer | Sequence[Answer]], **others: Answer) -
     return read_facts({**plain, **{f"/{name}": each for name, each in others.items()}})
 
 
+NULL = answer({"0": {"enable_kv_cache_events": True, "publisher": "null", "endpoint": "tcp://*:5557"}})
+NO_REPLAY = answer({"0": {"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": None}})
+
+
 def finding(facts: Facts, check: str) -> Finding:
     return next(each for each in of_facts(facts) if each.check == check)
 
 
 def test_vllm() -> None:
     assert facts_of(VLLM) == Facts(
-        "vllm", "0.32.0", ("m/one",), 8192, True, 16, 320_000, ("tcp://*:5557",), None, replicas=1
+        "vllm",
+        "0.32.0",
+        ("m/one",),
+        8192,
+        True,
+        16,
+        319_984,
+        ("tcp://*:5557",),
+        replicas=1,
+        replays=("tcp://*:5558",),
     )
     assert {each.status for each in of_facts(facts_of(VLLM))} == {"ok", "unknown"}
 
@@ -65,11 +78,21 @@ def test_another_api() -> None:
         (facts_of(VLLM, metrics=vllm_metrics("False")), "prefix caching", "fail", "--enable-prefix-caching"),
         (facts_of(VLLM, metrics=vllm_metrics(page=512)), "page size", "warn", "--block-size"),
         (facts_of(VLLM, metrics=vllm_metrics(pages=900)), "capacity", "warn", "--gpu-memory-utilization"),
-        (facts_of(VLLM), "capacity", "ok", "--cache-tokens 320000"),
+        (facts_of(VLLM), "capacity", "ok", "--cache-tokens 319984"),
+        (facts_of(VLLM), "KV events", "ok", "prefixpilot serve --cache-events auto"),
+        (facts_of(VLLM, kv_event_sources=NO_REPLAY), "KV events", "warn", '"replay_endpoint": "tcp://*:5558"'),
+        (facts_of(VLLM, kv_event_sources=NULL), "KV events", "warn", '"publisher": "zmq"'),
         (facts_of(VLLM, kv_event_sources=answer({})), "KV events", "warn", "--kv-events-config"),
         (facts_of(VLLM, kv_event_sources=Answer(404, {}, b"")), "KV events", "warn", "enable_kv_cache_events"),
         (facts_of(SGLANG), "cached_tokens", "fail", "--enable-cache-report"),
-        (facts_of(SGLANG), "KV events", "warn", "--kv-events-config"),
+        (facts_of(SGLANG), "KV events", "warn", '"topic": "kv-events", "endpoint": "tcp://*:5557", "replay_endpoint"'),
+        (replace(facts_of(SGLANG), events=("tcp://*:5",)), "KV events", "warn", '"replay_endpoint"'),
+        (
+            replace(facts_of(SGLANG), events=("tcp://*:5",), replays=("tcp://*:7",), replicas=2),
+            "KV events",
+            "ok",
+            'serve --cache-events "tcp://*:5" --cache-replay "tcp://*:7" --cache-ranks 2',
+        ),
         (replace(facts_of(SGLANG), prefix_caching=False), "prefix caching", "fail", "--disable-radix-cache"),
         (facts_of(llamacpp(1)), "capacity", "warn", "--parallel"),
         (facts_of(llamacpp(4, False)), "capacity", "ok", "--no-slots"),
@@ -90,6 +113,37 @@ def test_sglangs_events_and_capacity_where_they_stand_elsewhere() -> None:
     facts = facts_of({"/server_info": answer(info)})
     assert (facts.events, facts.capacity_tokens, facts.prefix_caching) == (("tcp://*:9",), 77, False)
     assert facts.reports_cached is None
+
+
+@pytest.mark.parametrize(
+    ("config", "events", "replays", "publisher"),
+    [
+        ('{"publisher": "zmq", "replay_endpoint": "tcp://*:1"}', ("tcp://*:5557",), ("tcp://*:1",), None),
+        ('{"endpoint": "tcp://*:9"}', (), (), "null"),
+        ("{", (), (), None),
+        (None, (), (), None),
+    ],
+)
+def test_sglangs_events(
+    config: str | None, events: tuple[str, ...], replays: tuple[str, ...], publisher: str | None
+) -> None:
+    facts = facts_of({"/server_info": answer({"disable_radix_cache": False, "kv_events_config": config})})
+    assert (facts.events, facts.replays, facts.publisher) == (events, replays, publisher)
+
+
+def test_a_publisher_that_publishes_nothing_is_named() -> None:
+    facts = facts_of(VLLM, kv_event_sources=NULL)
+    assert (facts.events, facts.publisher) == ((), "null")
+    assert "publisher null" in finding(facts, "KV events").what
+    made = {"enable_kv_cache_events": False, "publisher": "zmq", "endpoint": "tcp://*:5557"}
+    assert facts_of(VLLM, kv_event_sources=answer({"0": made})).events == ()
+
+
+def test_one_rank_without_a_replay_is_one_too_many() -> None:
+    two = {"0": {"endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:2"}, "1": {"endpoint": "tcp://*:3"}}
+    facts = facts_of(VLLM, kv_event_sources=answer(two))
+    assert (facts.events, facts.replays) == (("tcp://*:1", "tcp://*:3"), ())
+    assert finding(facts, "KV events").status == "warn"
 
 
 def test_one_process_several_and_no_telling() -> None:

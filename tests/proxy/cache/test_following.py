@@ -49,7 +49,7 @@ def test_with_events_nearly_every_prediction_is_exact_though_pages_are_evicted()
 
 
 def test_the_first_request_is_predicted_by_events_also_where_its_own_come_last() -> None:
-    """Its tokens are there long before anything has been told of the cache. It has nothing cached, and that is known."""
+    """Its tokens are there before anything was told of the cache. Nothing of it is cached, and that is known."""
     with followed(POOL) as setup:
         setup.in_state("EXACT")
         assert setup.publisher is not None

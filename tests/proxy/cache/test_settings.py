@@ -45,6 +45,15 @@ def test_endpoints_and_replays_are_parallel() -> None:
     [
         ({"events": "http://a"}, "events"),
         ({"events": ""}, "events"),
+        ({"events": "tcp://h:99999"}, "events"),
+        ({"events": "tcp://h:0"}, "events"),
+        ({"events": "tcp://h"}, "events"),
+        ({"events": "tcp://:5557"}, "events"),
+        ({"events": "inproc://a"}, "events"),
+        ({"events": "ipc:///tmp/e", "ranks": 2}, "events"),
+        ({"events": "tcp://h:65535", "ranks": 2}, "events"),
+        ({"events": NAMED, "replay": "tcp://h:65536"}, "replay"),
+        ({"events": NAMED, "ranks": "two"}, "ranks"),
         ({"events": NAMED, "replay": "5558"}, "replay"),
         ({"events": NAMED, "replay": "tcp://a:1,tcp://a:2"}, "replay"),
         ({"replay": "nothing"}, "replay"),
@@ -62,3 +71,14 @@ def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None
     with pytest.raises(ConfigError) as caught:
         CacheSettings(**given)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reason"),
+    [("tcp://h:99999", "no number from 1 to 65535"), ("http://h:1", "no ZeroMQ endpoint"), ("tcp://h", "no port")],
+)
+def test_an_endpoint_that_cannot_be_comes_with_the_reason_and_the_remedy(endpoint: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        CacheSettings(events=endpoint)
+    assert endpoint in caught.value.reason and reason in caught.value.reason
+    assert "--kv-events-config" in caught.value.remedy and "auto" in caught.value.remedy

@@ -15,6 +15,10 @@ SAMPLES: Final = 4
 """Times that ``/metrics`` is asked for, to see whether one process answers."""
 
 
+TOO_LONG: Final = (400, 413, 422)
+"""With which engines answer a prompt that does not fit their window, among others."""
+
+
 class Asks(Protocol):
     """Asks an engine: :class:`~prefixpilot.engines.doctor.client.Client`. Raises nothing; status 0 is no answer."""
 
@@ -68,8 +72,9 @@ def examine(client: Asks, url: str, model: str | None, mark: str | None, tell: C
         answers |= {path: client.get(path) for path in PATHS if path not in answers}
     facts = read_facts(answers)
     name = model or (facts.models[0] if facts.models else None)
-    steps = () if mark is None else tuple(run_probe(client, name, mark, tell))
-    probed = probe.judge(steps) if steps else ()
+    sent = None if mark is None else run_probe(client, facts, name, mark, tell)
+    steps = () if sent is None else sent.steps
+    probed = () if sent is None else probe.judge(sent)
     known = provider is not None or facts.engine != "unknown" or findings.lists_models(first)
     if not known and not any(step.counts.error is None for step in steps):
         return Report(url, facts, (findings.no_api(first), *probed), steps)
@@ -134,9 +139,22 @@ def _rendering(answer: Answer) -> template.Rendering | None:
     return tokens if isinstance(tokens, list) and tokens and all(isinstance(each, int) for each in tokens) else None
 
 
-def run_probe(client: Asks, model: str | None, mark: str, tell: Callable[[str], None]) -> Iterator[probe.Step]:
-    """Send the prompts one after another; ends with the first that gets no answer."""
-    documents = probe.documents()
+def run_probe(client: Asks, facts: Facts, model: str | None, mark: str, tell: Callable[[str], None]) -> probe.Probed:
+    """Send the prompts one after another; ends with the first that gets no answer. Shorter ones, where the engine's
+    window is small, or it does not take the first."""
+    lines = probe.lines_that_fit(facts.window_tokens)
+    while lines:
+        steps = tuple(_steps(client, model, mark, lines, tell))
+        if lines == 1 or not (len(steps) == 1 and steps[0].counts.refused):
+            return probe.Probed(steps, lines, facts.window_tokens, facts.page_tokens)
+        lines, mark = max(lines // 3, 1), f"{mark}, shorter"
+    return probe.Probed((), 0, facts.window_tokens, facts.page_tokens)
+
+
+def _steps(
+    client: Asks, model: str | None, mark: str, lines: int, tell: Callable[[str], None]
+) -> Iterator[probe.Step]:
+    documents = probe.documents(lines)
     user = [{"role": "user", "content": probe.question(mark, documents)}]
     other = [{"role": "user", "content": probe.question(mark, documents[::-1])}]
     for name, messages in (("A", user), ("A again", user), ("A in another order", other)):
@@ -164,5 +182,6 @@ def _asked(client: Asks, model: str | None, messages: Sequence[dict[str, str]]) 
         answer = client.post("/v1/chat/completions", {**body, "max_completion_tokens": 16})
     if not answer.ok:
         said = answer.body[:200].decode("utf-8", "replace")
-        return probe.Counts(error=f"HTTP {answer.status}: {said}" if answer.status else f"no answer ({said})")
+        error = f"HTTP {answer.status}: {said}" if answer.status else f"no answer ({said})"
+        return probe.Counts(error=error, refused=answer.status in TOO_LONG)
     return probe.read_counts(answer.object())

@@ -79,8 +79,10 @@ class Facts:
         window_tokens: longest prompt and answer together, of the first model.
         prefix_caching: it is on.
         page_tokens: only whole pages are reused.
-        capacity_tokens: of the KV cache, all prompts together.
+        capacity_tokens: of the KV cache that prompts can fill, all together; vLLM keeps one of its pages to itself.
         events: where it publishes KV events; empty: it does not; ``None``: unknown.
+        replays: where it repeats them on request, as far as it does at each of ``events``; else empty.
+        publisher: of events, where it is one that publishes nothing (``null``).
         reports_cached: its answers say how many tokens were cached.
         replicas: data-parallel ranks or workers behind this URL, as far as it says.
         slots: of llama.cpp.
@@ -101,6 +103,8 @@ class Facts:
     slots: int | None = None
     shows_slots: bool | None = None
     behind: str | None = None
+    replays: tuple[str, ...] = ()
+    publisher: str | None = None
 
 
 def read_facts(answers: Answers) -> Facts:
@@ -128,6 +132,8 @@ def _vllm(names: tuple[str, ...], window: int | None, config: Mapping[str, str],
     page, pages = _number(config.get("block_size")), _number(config.get("num_gpu_blocks"))
     caching = config.get("enable_prefix_caching")
     sources = answers.get("/kv_event_sources", NO_ANSWER)
+    rows = [row for row in sources.object().values() if isinstance(row, dict)]
+    events, replays, publisher = _published(rows)
     return Facts(
         "vllm",
         _string(answers.get("/version", NO_ANSWER).object().get("version")),
@@ -135,14 +141,16 @@ def _vllm(names: tuple[str, ...], window: int | None, config: Mapping[str, str],
         window,
         None if caching is None else caching.lower() == "true",
         page,
-        None if page is None or pages is None else page * pages,
-        _endpoints(sources) if sources.ok else None,
+        None if page is None or pages is None else page * (pages - 1) or None,
+        events if sources.ok else None,
         replicas=len(sources.object()) or None,
+        replays=replays,
+        publisher=publisher,
     )
 
 
 def _sglang(names: tuple[str, ...], window: int | None, info: Mapping[str, Any]) -> Facts:
-    config = info.get("kv_events_config")
+    events, replays, publisher = _published(_sglang_events(info.get("kv_events_config")))
     disabled = info.get("disable_radix_cache")
     report = info.get("enable_cache_report")
     return Facts(
@@ -153,9 +161,11 @@ def _sglang(names: tuple[str, ...], window: int | None, info: Mapping[str, Any])
         None if disabled is None else disabled is not True,
         _number(info.get("page_size")) or 1,
         _capacity(info),
-        _sglang_events(config) if "kv_events_config" in info else None,
+        events if "kv_events_config" in info else None,
         report if isinstance(report, bool) else None,
         _number(info.get("dp_size")),
+        replays=replays,
+        publisher=publisher,
     )
 
 
@@ -208,22 +218,30 @@ def _window(model: Mapping[str, Any]) -> int | None:
     return _number(model.get("max_model_len")) or _number(meta.get("n_ctx") if isinstance(meta, dict) else None)
 
 
-def _endpoints(sources: Answer) -> tuple[str, ...]:
-    rows = sources.object().values()
-    found = (row.get("endpoint") for row in rows if isinstance(row, dict))
-    return tuple(each for each in found if isinstance(each, str))
+Published = tuple[tuple[str, ...], tuple[str, ...], str | None]
 
 
-def _sglang_events(config: Any) -> tuple[str, ...]:
-    """``kv_events_config`` is a JSON text; a publisher named ``null`` publishes nothing."""
+def _published(rows: Sequence[Mapping[str, Any]]) -> Published:
+    """Endpoints, those of replays if all have one, and the publisher, if there is one that publishes nothing.
+
+    A row is an engine's configuration of one rank.
+    """
+    named = [row for row in rows if isinstance(row.get("endpoint"), str)]
+    quiet = [row for row in named if row.get("publisher", "zmq") != "zmq" or row.get("enable_kv_cache_events") is False]
+    if quiet:
+        return (), (), str(quiet[0].get("publisher"))
+    replays = tuple(each for row in named if isinstance(each := row.get("replay_endpoint"), str))
+    return tuple(row["endpoint"] for row in named), replays if len(replays) == len(named) else (), None
+
+
+def _sglang_events(config: Any) -> list[dict[str, Any]]:
+    """``kv_events_config`` is a JSON text, with defaults of its own."""
     if isinstance(config, str):
         try:
             config = json.loads(config)
-        except ValueError:
+        except (ValueError, RecursionError):
             config = None
-    if not isinstance(config, dict) or config.get("publisher", "null") == "null":
-        return ()
-    return (str(config.get("endpoint", "tcp://*:5557")),)
+    return [{"publisher": "null", "endpoint": "tcp://*:5557", **config}] if isinstance(config, dict) else []
 
 
 def _capacity(info: Mapping[str, Any]) -> int | None:

@@ -14,11 +14,11 @@ from prefixpilot.providers.limits import CacheLimits
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 
-_EVENTS_VLLM: Final = (
-    '--kv-events-config \'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
-    '"replay_endpoint": "tcp://*:5558"}\''
+_ZMQ: Final = (
+    '"publisher": "zmq", "topic": "kv-events", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}\''
 )
-_EVENTS_SGLANG: Final = '--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557"}\''
+_EVENTS_VLLM: Final = f'--kv-events-config \'{{"enable_kv_cache_events": true, {_ZMQ}'
+_EVENTS_SGLANG: Final = f"--kv-events-config '{{{_ZMQ}"
 _COARSE_PAGE: Final = 64
 
 
@@ -101,7 +101,8 @@ def _capacity(facts: Facts) -> Finding:
         return _slots(facts)
     if facts.capacity_tokens is None:
         return Finding("capacity", "unknown", "the engine does not say how many tokens its KV cache holds")
-    what = f"the KV cache holds {facts.capacity_tokens:,} tokens"
+    own = " (vLLM keeps one page to itself)" if facts.engine == "vllm" else ""
+    what = f"the KV cache holds {facts.capacity_tokens:,} tokens{own}"
     if facts.window_tokens is not None and facts.capacity_tokens < 2 * facts.window_tokens:
         memory = "--gpu-memory-utilization" if facts.engine == "vllm" else "--mem-fraction-static"
         return Finding(
@@ -127,14 +128,27 @@ def _events(facts: Facts) -> Finding:
     name = "KV events"
     if facts.engine == "llama.cpp":
         return Finding(name, "ok", "llama.cpp has none; the proxy follows its slots by what answers report")
-    if facts.events:
-        return Finding(name, "ok", f"are published at {', '.join(facts.events)}")
-    if facts.engine == "vllm":
+    if facts.engine not in ("vllm", "sglang"):
+        return Finding(name, "unknown", "the engine does not say")
+    remedy = _EVENTS_VLLM if facts.engine == "vllm" else _EVENTS_SGLANG
+    if not facts.events:
         off = "are off" if facts.events is not None else "are off, or this version does not say"
-        return Finding(name, "warn", f"{off}: the proxy guesses what is evicted", _EVENTS_VLLM)
-    if facts.engine == "sglang":
-        return Finding(name, "warn", "are off: the proxy guesses what is evicted", _EVENTS_SGLANG)
-    return Finding(name, "unknown", "the engine does not say")
+        if facts.publisher is not None:
+            off = f"are not published (publisher {facts.publisher})"
+        return Finding(name, "warn", f"{off}: the proxy guesses what is evicted", remedy)
+    published = f"are published at {', '.join(facts.events)}"
+    if facts.replays:
+        return Finding(name, "ok", published, f"prefixpilot serve {_follow(facts)}")
+    lost = "no replay_endpoint: what the proxy misses, and what was cached before it started, stays unknown"
+    return Finding(name, "warn", f"{published}, but there is {lost}", remedy)
+
+
+def _follow(facts: Facts) -> str:
+    """Options with which the proxy follows the events. vLLM lists its endpoints itself; SGLang counts ranks by port."""
+    if facts.engine == "vllm":
+        return "--cache-events auto"
+    ranks = "" if facts.replicas in (None, 1) else f" --cache-ranks {facts.replicas}"
+    return f'--cache-events "{",".join(facts.events or ())}" --cache-replay "{",".join(facts.replays)}"{ranks}'
 
 
 def _cached(facts: Facts) -> Finding:

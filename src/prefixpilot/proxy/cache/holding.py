@@ -56,7 +56,7 @@ class Held:
         return len(self._entries)
 
     def answered(self, watch: Watch) -> None:
-        """A request whose tokens are still to come: it is handed to :meth:`add` once they have. O(1) but for a bound."""
+        """A request whose tokens are still to come: :meth:`add` is called once they have. O(1) but for a bound."""
         self._entries[watch.sent] = _Entry(watch)
         self._keep_bound()
 

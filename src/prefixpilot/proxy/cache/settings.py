@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
+from prefixpilot.engines.endpoints import unusable
 from prefixpilot.errors import ConfigError
 
 TokenIds = Literal["auto", "engine", "local", "off"]
 OFF: Final = "off"
 AUTO: Final = "auto"
-_TRANSPORTS: Final = ("tcp://", "ipc://", "inproc://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ class CacheSettings:
     tokenize_timeout: float = 5.0
 
     def __post_init__(self) -> None:
+        for name in ("page_size", "ranks", "max_requests", "tokenize_concurrency"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
         if self.events not in (OFF, AUTO):
-            _check_endpoints("events", self.endpoints)
+            _check_endpoints("events", self.endpoints, self.ranks)
         if self.replay is not None:
-            _check_endpoints("replay", self.replay_endpoints)
+            _check_endpoints("replay", self.replay_endpoints, self.ranks)
             if self.endpoints and len(self.replay_endpoints) != len(self.endpoints):
                 raise ConfigError("replay", "has not as many endpoints as events", "give one for each")
         if self.token_ids not in get_args(TokenIds):
             raise ConfigError("token_ids", f"is {self.token_ids!r}", f"use one of: {', '.join(get_args(TokenIds))}")
         if self.token_ids == "local" and self.tokenizer is None:
             raise ConfigError("token_ids", "is local, but no tokenizer is named", "set cache.tokenizer to a directory")
-        for name in ("page_size", "ranks", "max_requests", "tokenize_concurrency"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
         if not isinstance(self.hosted, bool):
             raise ConfigError("hosted", f"is {self.hosted!r}", "use true or false")
         if not self.tokenize_timeout > 0:
@@ -114,8 +114,9 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def _check_endpoints(name: str, endpoints: tuple[str, ...]) -> None:
+def _check_endpoints(name: str, endpoints: tuple[str, ...], ranks: int) -> None:
     for endpoint in endpoints:
-        if not endpoint.startswith(_TRANSPORTS):
-            reason = f"has {endpoint!r}, which is no ZeroMQ endpoint"
-            raise ConfigError(name, reason, "write tcp://127.0.0.1:5557, or auto, or off")
+        reason = unusable(endpoint, ranks)
+        if reason is not None:
+            remedy = "write tcp://127.0.0.1:5557, as the engine's --kv-events-config has it, or auto, or off"
+            raise ConfigError(name, f"has {endpoint!r}, which {reason}", remedy)

@@ -44,16 +44,15 @@ class CacheSize(NamedTuple):
 def read_size(answers: Mapping[str, Answer]) -> CacheSize | None:
     """What stands in the answers to :data:`PATHS`; ``None`` if it is not there.
 
-    vLLM reserves the first of its pages. SGLang draws a seed at each start, if it is not given one.
+    SGLang draws a seed at each start, if it is not given one.
     """
     facts = read_facts(answers)
     if facts.page_tokens is None or facts.engine not in ("vllm", "sglang"):
         return None
     if facts.engine == "vllm":
-        capacity = None if facts.capacity_tokens is None else facts.capacity_tokens - facts.page_tokens
         life = identity(answers["/metrics"])
         caches = sum(line.startswith("vllm:cache_config_info{") for line in life)
-        return CacheSize(facts.page_tokens, capacity or None, max(caches, 1), life)
+        return CacheSize(facts.page_tokens, facts.capacity_tokens, max(caches, 1), life)
     info = next((found for path in PATHS[1:] if (found := answers.get(path, NO_ANSWER).object())), {})
     life = (json.dumps(info.get("random_seed")),)
     return CacheSize(facts.page_tokens, facts.capacity_tokens, facts.replicas or 1, life)
