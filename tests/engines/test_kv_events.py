@@ -10,7 +10,7 @@ import pytest
 from tests.engines.listening import Remembers
 
 from prefixpilot.cache_events import CacheCleared, EventBatch, PageHash, PagesStored
-from prefixpilot.engines.base import Continuity, EventSource
+from prefixpilot.engines.base import Continuity, EventSource, SourceStatus
 from prefixpilot.engines.endpoints import EventEndpoint
 from prefixpilot.engines.kv_events import KvEventSubscriber
 from prefixpilot.errors import ConfigError, EngineError
@@ -112,11 +112,13 @@ def test_a_restart_empties_the_cache_before_its_first_batch(seen: Remembers, con
         assert seen.wait_batches(3)
         publisher.restart()
         publisher.publish([page(7)])
-        assert seen.wait_batches(4)
+        assert seen.wait(lambda s: s.batches[-1].events[-1] == page(7))
         while (status := subscriber.statuses()[0]).continuity is not WHOLE or not status.restarts:
             seen.wait(lambda s: False, 0.02)
     assert status.restarts == 1
-    assert seen.batches[3] == EventBatch(publisher.endpoint, 0, 0, (CacheCleared(), page(7)))
+    told, first = [b for b in seen.batches[3:] if b.sequence < 0], [b for b in seen.batches[3:] if b.sequence >= 0]
+    assert first == [EventBatch(publisher.endpoint, 0, 0, (CacheCleared(), page(7)))]
+    assert told in ([], [EventBatch(publisher.endpoint, 0, -1, (CacheCleared(),))])  # a live batch may tell it first
 
 
 def test_a_restart_is_told_before_the_engine_publishes_again(publisher: EventPublisher, seen: Remembers) -> None:
@@ -130,6 +132,88 @@ def test_a_restart_is_told_before_the_engine_publishes_again(publisher: EventPub
         assert seen.wait_continuity(WHOLE)
     assert seen.told[-1].restarts == 0
     assert seen.sequences == [0]
+
+
+def test_a_new_engine_that_publishes_nothing_is_told_too(publisher: EventPublisher, seen: Remembers) -> None:
+    with subscribed(endpoint_of(publisher), seen) as subscriber:
+        publisher.publish([page(0)])
+        assert seen.wait_batches(1) and seen.wait_continuity(WHOLE)
+        publisher.restart()
+        assert seen.wait_batches(2)
+        assert seen.batches[1] == EventBatch(publisher.endpoint, 0, -1, (CacheCleared(),))
+        while (status := subscriber.statuses()[0]).continuity is not WHOLE:
+            seen.wait(lambda s: False, 0.02)
+    assert (status.restarts, status.reason) == (1, "")
+
+
+def reason_of(endpoint: EventEndpoint, holds: str) -> SourceStatus:
+    """The status of a source once its reason says so."""
+    seen = Remembers()
+    with subscribed(endpoint, seen) as subscriber:
+        for _ in range(400):
+            (status,) = subscriber.statuses()
+            if holds in status.reason:
+                return status
+            seen.wait(lambda s: False, 0.05)
+    raise AssertionError(status.reason)
+
+
+def test_an_endpoint_at_which_nobody_listens_is_told() -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    for replay in (None, address):
+        status = reason_of(EventEndpoint(address, replay, connect=True), "nobody answers there")
+        assert f"nothing has come from {address}" in status.reason and "lost" not in status.reason
+        assert (status.connected, status.heard, status.batches) == (False, False, 0)
+
+
+def test_another_service_is_told_from_a_publisher() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        status = reason_of(EventEndpoint(address, connect=True), "no publisher of events")
+        assert not status.connected
+
+
+def test_the_port_of_replays_given_for_that_of_events_is_told(publisher: EventPublisher) -> None:
+    assert publisher.replay_endpoint is not None
+    status = reason_of(EventEndpoint(publisher.replay_endpoint), "no publisher of events")
+    assert not status.connected
+
+
+def test_a_replay_endpoint_at_which_nobody_listens_is_told(publisher: EventPublisher) -> None:
+    now, seen = Clock(), Remembers()
+    replay = f"tcp://127.0.0.1:{free_port()}"
+    with KvEventSubscriber([EventEndpoint(publisher.endpoint, replay)], seen, clock=now) as subscriber:
+        while not subscriber.statuses()[0].connected:
+            seen.wait(lambda s: False, 0.02)
+        now.add(6.0)
+        while not (status := subscriber.statuses()[0]).unanswered:
+            seen.wait(lambda s: False, 0.02)
+    assert f"asked for at {replay}, where nobody answers" in status.reason
+
+
+def test_what_was_replayed_is_not_all_where_nobody_publishes(publisher: EventPublisher, seen: Remembers) -> None:
+    """The port of replays is right, that of events is not."""
+    publisher.publish([page(0)])
+    endpoint = EventEndpoint(f"tcp://127.0.0.1:{free_port()}", publisher.replay_endpoint, connect=True)
+    with subscribed(endpoint, seen) as subscriber:
+        assert seen.wait_batches(1)
+        for _ in range(20):
+            seen.wait(lambda s: False, 0.02)
+        (status,) = subscriber.statuses()
+    assert WHOLE not in seen.log and status.continuity is CATCHING_UP
+    assert "no connection" in status.reason
+
+
+def test_a_publisher_without_replays_that_has_told_nothing_yet_is_no_loss() -> None:
+    with EventPublisher(replay=False) as publisher:
+        status = reason_of(endpoint_of(publisher), "without a replay endpoint")
+        assert status.connected and not status.heard
+
+
+def test_a_foreign_host_that_we_would_have_to_bind_comes_with_the_reason(seen: Remembers) -> None:
+    with pytest.raises(ConfigError, match="an engine whose endpoint names a host connects to it") as caught:
+        subscribed(EventEndpoint("tcp://192.0.2.1:5557"), seen).start()
+    assert "tcp://*:PORT" in caught.value.remedy
 
 
 def test_the_engine_may_connect_to_us_and_come_later(seen: Remembers) -> None:
@@ -326,7 +410,7 @@ def test_it_starts_once_and_can_be_started_again(publisher: EventPublisher, seen
 def test_an_address_that_is_taken_is_a_config_error(seen: Remembers) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigError, match="cannot be used"):
+        with pytest.raises(ConfigError, match="cannot be bound"):
             subscribed(EventEndpoint(address), seen).start()
 
 

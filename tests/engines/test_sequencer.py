@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from prefixpilot.engines.base import Continuity
-from prefixpilot.engines.sequencer import OVERTAKEN, Action, Ask, Deliver, Sequencer
+from prefixpilot.engines.sequencer import OVERTAKEN, Action, Anew, Ask, Deliver, Sequencer
 
 WHOLE, CATCHING_UP, BROKEN = Continuity.WHOLE, Continuity.CATCHING_UP, Continuity.BROKEN
 
@@ -180,6 +180,18 @@ def test_after_a_lost_connection_other_bytes_or_none_are_a_new_engine() -> None:
         assert order.replayed(0, batch(0, life=1)) == [Deliver(0, batch(0, life=1), fresh=True, replayed=True)]
 
 
+def test_a_new_engine_is_told_before_it_has_published_anything() -> None:
+    order = caught_up(3)
+    order.disconnected()
+    order.connected()
+    actions = order.replay_ended()
+    assert isinstance(actions[0], Anew) and asked(actions) == [0]
+    assert order.continuity is CATCHING_UP
+    assert order.replay_ended() == [] and order.continuity is WHOLE  # it has begun, and holds nothing
+    (first,) = order.live(0, batch(0, life=1))
+    assert first == Deliver(0, batch(0, life=1), fresh=True, replayed=False)
+
+
 def test_a_live_batch_after_a_lost_connection_waits_until_it_is_known_whose_it_is() -> None:
     order = caught_up(1)
     order.disconnected()
@@ -316,7 +328,7 @@ class EngineAndNetwork(RuleBasedStateMachine):
         for action in actions:
             if isinstance(action, Ask):
                 self.question, self.answers = action.start, None
-            else:
+            elif isinstance(action, Deliver):
                 self.take(action)
 
     def take(self, action: Deliver) -> None:

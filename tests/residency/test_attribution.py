@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prefixpilot.residency.attribution import Cause, Evidence, attribute
+from prefixpilot.residency.attribution import Cause, Evidence, attribute, of_prediction
 
 TABLE: list[tuple[dict[str, Any], Cause]] = [
     ({"reported": 640}, Cause.NONE),
@@ -32,6 +32,9 @@ TABLE: list[tuple[dict[str, Any], Cause]] = [
     ({"reported": 0, "same_place": False}, Cause.ROUTED_ELSEWHERE),
     ({"reported": 0, "same_place": False, "expired": True}, Cause.ROUTED_ELSEWHERE),
     ({"reported": 0, "expired": True}, Cause.TTL),
+    ({"reported": 0, "restarted": True, "told_later": True, "removed_at": 0}, Cause.RESTARTED),
+    ({"reported": 0, "restarted": True, "same_place": False}, Cause.ROUTED_ELSEWHERE),
+    ({"reported": 704, "restarted": True}, Cause.MORE_THAN_KNOWN),
     ({"reported": 320, "removed_at": 320}, Cause.EVICTED),
     ({"reported": 320, "removed_at": 336}, Cause.UNKNOWN),
     ({"reported": 320, "removed_at": 304}, Cause.UNKNOWN),
@@ -63,3 +66,25 @@ def test_what_is_not_known_is_no_cause() -> None:
         cause = attribute(Evidence(predicted, reported, page))
         assert cause in {Cause.NONE, Cause.BELOW_PAGE_SIZE, Cause.MORE_THAN_KNOWN, Cause.UNKNOWN}
         assert (cause is Cause.NONE) == (predicted == reported)
+
+
+@pytest.mark.parametrize(
+    ("known", "predicted", "cause"),
+    [
+        ({}, 640, Cause.NONE),
+        ({}, 0, Cause.MORE_THAN_KNOWN),
+        ({"same_tokens": False}, 0, Cause.TEMPLATE),
+        ({"told_later": True}, 0, Cause.EVENTS_LATE),
+        ({"told_otherwise": True}, 960, Cause.PICTURE_WRONG),
+        ({}, 636, Cause.BELOW_PAGE_SIZE),
+        ({"removed_at": 320}, 0, Cause.MORE_THAN_KNOWN),
+    ],
+)
+def test_just_what_was_planned_for_and_another_prediction(known: dict[str, Any], predicted: int, cause: Cause) -> None:
+    assert of_prediction(Evidence(640, 640, 16, **known), predicted) is cause
+
+
+def test_a_prediction_that_did_not_come_true_always_has_a_cause() -> None:
+    for counted_on, predicted, reported in product((0, 16, 64, 100), repeat=3):
+        cause = of_prediction(Evidence(counted_on, reported, 16), predicted)
+        assert cause is not Cause.NONE or predicted == reported

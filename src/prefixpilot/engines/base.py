@@ -38,6 +38,8 @@ class SourceStatus(NamedTuple):
         unreadable: batches that could not be decoded (their events count as lost).
         unknown: events of a kind that is not known here; they were left out.
         reason: what stands in the way of WHOLE, for people; empty if nothing does.
+        connected: whether a publisher is connected now.
+        unanswered: how often in a row the engine was asked for what is missing, and did not answer.
     """
 
     source: str
@@ -52,6 +54,13 @@ class SourceStatus(NamedTuple):
     unreadable: int
     unknown: int
     reason: str
+    connected: bool = True
+    unanswered: int = 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything has come of it, or it is known that there is nothing."""
+        return self.batches > 0 or self.continuity is Continuity.WHOLE
 
 
 class EventListener(Protocol):
@@ -65,7 +74,7 @@ class EventListener(Protocol):
         """The next batch of a source. Sequences of a source rise by one, but where ``on_status`` said BROKEN before.
 
         An engine's restart shows as a ``CacheCleared`` in front of the events of its first batch; its sequences begin
-        anew then.
+        anew then. Where it is known before that batch, one of number -1 with nothing but a ``CacheCleared`` tells it.
         """
         ...
 

@@ -18,7 +18,8 @@ from prefixpilot.cache_events import CacheCleared, EventBatch
 from prefixpilot.engines import wire
 from prefixpilot.engines.base import Continuity, EventListener, SourceStatus
 from prefixpilot.engines.endpoints import EventEndpoint, check_endpoint, rank_address, seen_from_here
-from prefixpilot.engines.sequencer import Action, Ask, Deliver, Sequencer
+from prefixpilot.engines.sequencer import Action, Anew, Ask, Deliver, Sequencer
+from prefixpilot.engines.why import Standing, reason
 from prefixpilot.errors import ConfigError, EngineError, EventError, MissingExtraError
 
 try:
@@ -54,16 +55,21 @@ class _Source:
         self._rank = rank
         self._clock = clock
         self._replay = None if endpoint.replay is None else rank_address(endpoint.replay, rank)
+        self._address = rank_address(endpoint.endpoint, rank)
+        self._shown = seen_from_here(self._address, endpoint.host) if endpoint.we_connect else self._address
         self.order = Sequencer(replay=endpoint.replay is not None)
         self._counts = {"batches": 0, "replayed": 0, "unreadable": 0, "unknown": 0}
         self._sequence = -1
         self._reported = Continuity.WHOLE
         self._peers = 0
+        self._answered = False
+        self._unanswered = 0
         self._deadline = 0.0
         self._dealer: zmq.Socket[bytes] | None = None
-        self._subscription = self._subscribe()
-        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+        self._subscription = self._socket(zmq.SUB)
+        events = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
         self._monitor: zmq.Socket[bytes] = self._subscription.get_monitor_socket(events)
+        self._subscribe()  # monitored from its first moment on: no connection is missed
 
     def sockets(self) -> Iterable[zmq.Socket[bytes]]:
         yield self._subscription
@@ -92,13 +98,34 @@ class _Source:
         return SourceStatus(
             source=self._endpoint.endpoint,
             rank=self._rank,
-            continuity=order.continuity,
+            continuity=self._continuity,
             sequence=self._sequence,
             lost=order.lost,
             gaps=order.gaps,
             restarts=order.restarts,
-            reason=_REASONS[order.continuity],
+            reason="" if self._continuity is Continuity.WHOLE else reason(self._standing()),
+            connected=self._peers > 0,
+            unanswered=self._unanswered,
             **self._counts,
+        )
+
+    @property
+    def _continuity(self) -> Continuity:
+        """What was replayed is not all as long as nobody is connected who tells more."""
+        found = self.order.continuity
+        return Continuity.CATCHING_UP if found is Continuity.WHOLE and not self._peers else found
+
+    def _standing(self) -> Standing:
+        return Standing(
+            address=self._shown,
+            replay=None if self._replay is None else seen_from_here(self._replay, self._endpoint.host),
+            continuity=self._continuity,
+            batches=self._counts["batches"],
+            lost=self.order.lost,
+            connects=not self._endpoint.we_connect,
+            connected=self._peers > 0,
+            answered=self._answered,
+            unanswered=self._unanswered,
         )
 
     def close(self) -> None:
@@ -106,10 +133,8 @@ class _Source:
         for socket in self.sockets():
             socket.close(linger=0)
 
-    def _subscribe(self) -> zmq.Socket[bytes]:
-        endpoint = self._endpoint
-        address = rank_address(endpoint.endpoint, self._rank)
-        socket = self._socket(zmq.SUB)
+    def _subscribe(self) -> None:
+        endpoint, address, socket = self._endpoint, self._address, self._subscription
         socket.setsockopt(zmq.SUBSCRIBE, endpoint.topic.encode())
         try:
             if endpoint.we_connect:
@@ -117,11 +142,12 @@ class _Source:
             else:
                 socket.bind(address)
         except zmq.ZMQError as error:
-            socket.close(linger=0)
-            raise ConfigError(
-                "events.endpoint", f"{address} cannot be used ({error})", "see the engine's flags"
-            ) from None
-        return socket
+            self.close()
+            if endpoint.we_connect:
+                raise ConfigError("events.endpoint", f"{address} cannot be used ({error})", "see its flags") from None
+            why = f"{address} cannot be bound here ({error}); an engine whose endpoint names a host connects to it"
+            remedy = "write tcp://*:PORT if the engine's own endpoint is so, else an address of this machine"
+            raise ConfigError("events.endpoint", why, remedy) from None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -135,7 +161,7 @@ class _Source:
         """A reply that belongs to an older question cannot come: each question has a socket of its own."""
         dealer = self._dealer
         for frames in _received(dealer) if dealer is not None else ():
-            self._deadline = self._clock() + REPLAY_S
+            self._deadline, self._unanswered = self._clock() + REPLAY_S, 0
             if len(frames) != 4 or len(frames[2]) != 8:
                 self._counts["unreadable"] += 1
                 continue
@@ -148,6 +174,9 @@ class _Source:
             self._deadline = min(self._deadline, self._clock() + CHECK_S)
 
     def _note_peer(self, event: int, listener: EventListener) -> None:
+        if event == zmq.Event.CONNECTED:
+            self._answered = True
+            return
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._peers += 1
         else:
@@ -159,6 +188,7 @@ class _Source:
         """A replay that does not come; or a publisher of which nothing was heard: it may not know of us yet."""
         self._deadline = self._clock() + CHECK_S
         if self.order.asking:
+            self._unanswered += 1
             return self.order.replay_failed()
         return [] if self.order.heard or not self._peers else self.order.check()
 
@@ -168,12 +198,14 @@ class _Source:
         for action in actions:
             if isinstance(action, Ask):
                 self._ask(action.start)
+            elif isinstance(action, Anew):
+                listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, -1, (CacheCleared(),)))
             else:
                 self._deliver(action, listener)
         self._report(listener, only_worse=False)
 
     def _report(self, listener: EventListener, *, only_worse: bool) -> None:
-        continuity = self.order.continuity
+        continuity = self._continuity
         worse = _WORSE.index(continuity) > _WORSE.index(self._reported)
         if worse or (not only_worse and continuity is not self._reported):
             self._reported = continuity
@@ -204,13 +236,6 @@ class _Source:
             self.order.cleared()
         events = (CacheCleared(), *decoded.events) if action.fresh else decoded.events
         listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, action.sequence, events))
-
-
-_REASONS: Final = {
-    Continuity.WHOLE: "",
-    Continuity.CATCHING_UP: "batches are being asked for, or the engine is not connected",
-    Continuity.BROKEN: "batches are lost; the next clearing of the cache or restart of the engine mends it",
-}
 
 
 def _received(socket: zmq.Socket[bytes]) -> Iterable[list[bytes]]:

@@ -36,7 +36,11 @@ class Ask(NamedTuple):
     start: int
 
 
-Action = Deliver | Ask
+class Anew(NamedTuple):
+    """The engine has begun anew, and holds nothing; none of its batches are there yet."""
+
+
+Action = Deliver | Ask | Anew
 
 
 class Sequencer:
@@ -145,7 +149,7 @@ class Sequencer:
         if self._probing:
             self._probing = False
             if sequence != self.expected - 1 or payload != self._last:
-                return [self._begin_anew()]
+                return self._begin_anew()
             return []
         if sequence < self.expected:
             return []
@@ -162,7 +166,7 @@ class Sequencer:
         if not self.asking:
             return []
         if self._probing:  # it does not have the batch that it has sent us
-            return [self._begin_anew()]
+            return self._begin_anew()
         return self._end_asking(hopeful=self._progress)
 
     def replay_failed(self) -> list[Action]:
@@ -241,13 +245,13 @@ class Sequencer:
         self._newest_live = sequence
         self._wait(sequence, payload)
         if sequence and self._replay:
-            return [self._ask(0)]
+            return [Anew(), self._ask(0)]
         return self._drain(hopeful=False)
 
-    def _begin_anew(self) -> Ask:
+    def _begin_anew(self) -> list[Action]:
         """A replay shows it; what waits will be replayed."""
         self._forget()
-        return self._ask(0)
+        return [Anew(), self._ask(0)]
 
     def _forget(self) -> None:
         self.restarts += 1

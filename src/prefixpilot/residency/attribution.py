@@ -17,6 +17,8 @@ class Cause(Enum):
     """Another rank or replica answered than the one that the prediction was made for."""
     TTL = "ttl"
     """The provider's lifetime of the entry was over, or may have been."""
+    RESTARTED = "restarted"
+    """The engine began anew after it was known to hold what was counted on."""
     EVICTED = "evicted"
     """The engine removed pages of the prefix around the time of the request."""
     VOLATILE_TEXT = "volatile-text"
@@ -45,6 +47,7 @@ class Evidence(NamedTuple):
         page_size: tokens in a page, or a provider's increment.
         same_selection: whether salt and adapter of the request are those of the match.
         same_place: whether the rank or replica that answered is the one of the prediction.
+        restarted: whether the engine has begun anew since the match was known.
         expired: whether the lifetime of the matched entry was over, or may have been, when the request went out.
         removed_at: tokens in front of the first page of the match that the engine removed after the prediction and
             before the answer; or that was evicted by the model.
@@ -61,6 +64,7 @@ class Evidence(NamedTuple):
     page_size: int = 1
     same_selection: bool | None = None
     same_place: bool | None = None
+    restarted: bool | None = None
     expired: bool | None = None
     removed_at: int | None = None
     volatile_at: int | None = None
@@ -85,6 +89,8 @@ def attribute(evidence: Evidence) -> Cause:
         return Cause.SALT_OR_ADAPTER
     if evidence.same_place is False:
         return Cause.ROUTED_ELSEWHERE
+    if evidence.restarted:
+        return Cause.RESTARTED
     if evidence.expired:
         return Cause.TTL
     if ends_at(evidence, evidence.removed_at):
@@ -98,6 +104,13 @@ def attribute(evidence: Evidence) -> Cause:
     if _within_a_page(evidence):
         return Cause.BELOW_PAGE_SIZE
     return Cause.PICTURE_WRONG if evidence.told_otherwise else Cause.UNKNOWN
+
+
+def of_prediction(evidence: Evidence, predicted: int) -> Cause:
+    """The cause of a difference; where there is none, since just what was counted on was reused, why the prediction was
+    another. Never ``NONE`` where ``predicted`` is not what was reported. O(1)."""
+    cause = attribute(evidence)
+    return attribute(evidence._replace(predicted=predicted)) if cause is Cause.NONE else cause
 
 
 def _of_more(evidence: Evidence) -> Cause:

@@ -66,6 +66,10 @@ class Chain(NamedTuple):
 class RankView:
     """Pages and contexts of one rank.
 
+    Attributes:
+        restarted_at: number of the last batch of the engine's life before; -1: it has had one life.
+        cleared_at: number of the last batch that emptied the cache; -1: there was none.
+
     Args:
         max_contexts: whose pages are known.
     """
@@ -78,28 +82,40 @@ class RankView:
         self._salts: OrderedDict[str, None] = OrderedDict()
         self._recent: deque[Stored] = deque(maxlen=RECENT)
         self._lives_before = 0
+        self.restarted_at = self.cleared_at = -1
 
     def apply(self, batch: EventBatch) -> tuple[Shortened, ...]:
         """Take a batch over; what it shortened. O(pages).
 
         Batches of an engine that began anew are numbered on from those of its life before, so that numbers only rise.
         """
-        batch = batch._replace(sequence=batch.sequence + self._lives_before)
-        if batch.sequence <= self.table.sequence and batch.events and isinstance(batch.events[0], CacheCleared):
-            latest = self.table.sequence
-            batch = batch._replace(sequence=batch.sequence - self._lives_before + latest + 1)
-            self._lives_before = latest + 1
-            self.table.restart(latest)
-            self._recent.clear()
+        if batch.sequence < 0:
+            self._begin_anew()
+            return () if self.contexts is None else tuple(self.contexts.clear())
+        if self._number(batch) <= self.table.sequence and batch.events and isinstance(batch.events[0], CacheCleared):
+            self._begin_anew()
+        batch = batch._replace(sequence=self._number(batch))
         applied = self.table.apply(batch)
         for event in batch.events:
             if isinstance(event, PagesStored):
                 self._note(batch.sequence, event)
+        if applied.cleared:
+            self.cleared_at = batch.sequence
         gone = self.contexts.clear() if self.contexts is not None and applied.cleared else ()
         size = self.table.page_size
         if size is not None and (self.contexts is None or self.contexts.page_size != size):
             self.contexts = ResidentContexts(size, self._max_contexts)
         return gone if self.contexts is None else (*gone, *self.contexts.remove(applied.removed))
+
+    def _number(self, batch: EventBatch) -> int:
+        return batch.sequence + self._lives_before
+
+    def _begin_anew(self) -> None:
+        """Nothing is held. What comes next has a higher number than all before."""
+        latest = self.table.sequence
+        self._lives_before, self.restarted_at = latest + 1, latest
+        self.table.restart(latest)
+        self._recent.clear()
 
     def _note(self, sequence: int, event: PagesStored) -> None:
         if event.medium == GPU and event.group == 0:
@@ -166,6 +182,14 @@ class RankView:
         """Whether no more than so many tokens of a prompt were held at some time soon after it went out. As above."""
         moments = range(sent_at + 1, min(self.table.sequence, sent_at + LOOKS) + 1)
         return any(self.match(token_ids, facts, as_of=m).tokens <= tokens for m in moments)
+
+    def told_another(self, token_ids: Sequence[int], facts: Facts, sent_at: int) -> bool:
+        """Whether a prompt with as many full pages was told of since, and other tokens. O(tokens + pages told since)."""
+        extra, adapter = self._selected_by(facts)
+        own = set(self.table.known_path(token_ids, extra_keys=extra, adapter=adapter))
+        wanted = len(token_ids) // (self.table.page_size or 1)
+        since = (stored.last for stored in self._recent if stored.sequence > sent_at and stored.last not in own)
+        return any(len(self.table.chain(last)) == wanted for last in since)
 
     def holds_under_another(self, token_ids: Sequence[int], facts: Facts, tokens: int) -> bool:
         """Whether more than so many tokens of a prompt are held under another salt or adapter, of those seen lately."""

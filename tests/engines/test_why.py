@@ -1,0 +1,38 @@
+"""What stands in the way of following a source, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prefixpilot.engines.base import Continuity
+from prefixpilot.engines.why import Standing, reason
+
+WHOLE, ASKING, BROKEN = Continuity.WHOLE, Continuity.CATCHING_UP, Continuity.BROKEN
+USUAL = Standing("tcp://e:1", "tcp://e:2", ASKING, 0, 0, connects=False, connected=True, answered=True, unanswered=0)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ({"continuity": WHOLE}, ""),
+        ({}, "nothing has come from tcp://e:1 yet; what is missing is being asked for at tcp://e:2"),
+        ({"unanswered": 1}, "at tcp://e:2, where nobody answers"),
+        ({"replay": None, "continuity": BROKEN}, "it is not known what was cached before"),
+        ({"connected": False}, "what answers there is no publisher of events"),
+        ({"connected": False, "answered": False}, "nobody answers there"),
+        ({"connected": False, "connects": True}, "no engine has connected there"),
+        ({"batches": 4}, "is being asked for at tcp://e:2"),
+        ({"batches": 4, "unanswered": 3}, "where nobody answers"),
+        ({"batches": 4, "replay": None}, "batches are missing"),
+        ({"batches": 4, "connected": False}, "there is no connection to tcp://e:1"),
+        ({"batches": 4, "continuity": BROKEN, "lost": 3}, "3 batches of tcp://e:1 are lost (the engine does not keep"),
+        ({"batches": 4, "continuity": BROKEN, "lost": 3, "replay": None}, "(no replay endpoint is set); the next"),
+        ({"batches": 4, "continuity": BROKEN, "replay": None}, "what tcp://e:1 told before is not known"),
+        ({"batches": 4, "continuity": BROKEN, "lost": 3, "connected": False}, "mends it; there is no connection to tcp"),
+    ],
+)
+def test_reasons(case: dict[str, Any], said: str) -> None:
+    found = reason(USUAL._replace(**case))
+    assert said in found and bool(said) == bool(found)
