@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from prefixpilot import ContextPilot, Request
-from prefixpilot.cache_events import PagesRemoved
+from prefixpilot.cache_events import CacheCleared, PagesRemoved
 from prefixpilot.prompts import render_blocks
 from prefixpilot.proxy.cache.model import OwnModel
-from prefixpilot.proxy.cache.watch import Facts, Prediction
+from prefixpilot.proxy.cache.places import places_of
+from prefixpilot.proxy.cache.prompts import EnginePrompt
+from prefixpilot.proxy.cache.watch import Facts, Prediction, Watch
 
 from .test_prompts import TEXTS, prompt_of
 from .test_view import NO_FACTS, SIZE, TOKENS, Desk, names, removed, stored
@@ -124,3 +126,71 @@ def test_a_template_of_the_engine_that_is_another(reported: int | None, expected
     found = desk.answered(desk.sent(TOKENS), len(TOKENS) + 7, reported)
     assert (found["mismatched"], found["verdict"], found["predicted"]) == (True, None, None)
     assert found["cause"] == expected
+
+
+def promised(desk: Desk) -> tuple[Watch, EnginePrompt]:
+    """A request whose plan counts on two blocks, of which the picture knows nothing."""
+    pilot = ContextPilot()
+    pilot.optimize(Request.from_texts("r0", TEXTS[:2]))
+    plan = pilot.optimize(Request.from_texts("r1", [TEXTS[2], TEXTS[1], TEXTS[0]]))
+    prompt = prompt_of("head " + render_blocks(plan) + "\n\nQ?", 1)
+    watch = desk.sent(list(prompt.token_ids), (plan,), known=False)
+    watch.prompt = prompt
+    watch.prediction = desk.view.predict(watch)
+    return watch, prompt
+
+
+def test_just_what_the_plan_was_made_for_and_more_than_was_known() -> None:
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch, prompt = promised(desk)
+    counted_on = places_of(watch.plans, prompt, prompt.tokens)[0].promised // SIZE * SIZE
+    found = desk.answered(watch, prompt.tokens, counted_on)
+    assert (found["verdict"], found["cause"], found["missed_tokens"]) == ("off", "more-than-known", 0)
+
+
+@pytest.mark.parametrize("other", ["template", "none of ours"])
+def test_a_template_that_makes_as_many_other_tokens(other: str) -> None:
+    """The engine tells of a prompt as long as ours, and never of ours."""
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch, prompt = promised(desk)
+    watch.alone = True
+    theirs = [token + 1000 for token in prompt.token_ids]
+    desk.batch(stored(theirs if other == "template" else theirs[:-SIZE]))
+    watch.prompt_tokens, watch.cached_tokens = prompt.tokens, 8
+    assert desk.view.look(watch, last_time=True)
+    found = desk.answered(watch, prompt.tokens, 8)
+    assert (found["verdict"], found["mismatched"]) == ("off", False)
+    assert found["cause"] == ("template" if other == "template" else "events-late")
+
+
+def test_what_fits_the_report_between_sending_and_answer_was_the_look() -> None:
+    """All of it was there, so nothing is told of the request itself; before its answer ends, it is evicted."""
+    desk = Desk()
+    desk.batch(stored(TOKENS[:12]))
+    watch = desk.sent(TOKENS)
+    desk.batch(removed(TOKENS, 2, 1))
+    watch.prompt_tokens, watch.cached_tokens, watch.marks_then = len(TOKENS), 12, desk.view.marks
+    assert desk.view.look(watch)
+    found = desk.answered(watch, len(TOKENS), 12)
+    assert (found["predicted"], found["verdict"], found["cause"]) == (12, "exact", "none")
+
+
+def test_a_plan_made_before_the_engine_began_anew() -> None:
+    """The picture knew of it in time, the plan did not."""
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch, prompt = promised(desk)
+    desk.batch(CacheCleared(), stored(TOKENS), sequence=0)
+    watch.prediction = desk.view.predict(watch)
+    found = desk.answered(watch, prompt.tokens, 0)
+    assert (found["predicted"], found["cause"]) == (0, "restarted")
+
+
+def test_a_plan_made_before_the_cache_was_cleared() -> None:
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch, prompt = promised(desk)
+    desk.batch(CacheCleared())
+    assert desk.answered(watch, prompt.tokens, 0)["cause"] == "evicted"

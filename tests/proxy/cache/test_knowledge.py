@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from prefixpilot.cache_events import EventBatch, PageHash, PagesStored
 from prefixpilot.engines.base import Continuity, SourceStatus
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.watch import Rank
@@ -58,9 +59,10 @@ def test_the_worst_rank_counts() -> None:
     knowledge.began(ONE)
     assert knowledge.state.name == "EXACT"
     knowledge.note(said(ASKING, TWO))
-    assert knowledge.state.name == "UNKNOWN"
+    assert knowledge.state.name == "DEGRADED"  # what the one holds is known, and whether the other holds anything is not
+    assert knowledge.why() == "1 of 2 ranks heard"
     knowledge.note(said(WHOLE, TWO))
-    assert knowledge.state.name == "EXACT"
+    assert (knowledge.state.name, knowledge.why()) == ("EXACT", "")
     knowledge.note(said(BROKEN, TWO))
     assert knowledge.state.name == "DEGRADED"
 
@@ -76,3 +78,31 @@ def test_a_hole_is_mended_by_what_comes_true() -> None:
     assert knowledge.state.name == "EXACT"
     knowledge.reported(TWO, table, as_predicted=False)  # nobody knows it: nothing changes
     assert knowledge.state.name == "EXACT"
+
+
+def test_of_ranks_of_which_none_is_heard_nothing_is_known() -> None:
+    knowledge = Knowledge()
+    for rank in (ONE, TWO):
+        knowledge.note(said(BROKEN, rank))
+    assert (knowledge.state.name, knowledge.why()) == ("UNKNOWN", "")
+
+
+@pytest.mark.parametrize("settled_by", ["a hit on what was in doubt", "an emptied cache", "nothing in doubt any more"])
+def test_a_count_of_nothing_where_pages_are_held_is_settled_by_what_comes_true(settled_by: str) -> None:
+    knowledge, table = Knowledge(), PageTable()
+    table.apply(EventBatch("tcp://one", 0, 0, (PagesStored((PageHash(b"A"),), None, (1,), 1),)))
+    knowledge.began(ONE)
+    knowledge.contradict(TWO)  # nobody knows it
+    assert (knowledge.state.name, knowledge.contradicted) == ("EXACT", False)
+    table.doubt()
+    knowledge.contradict(ONE)
+    knowledge.reported(ONE, table, as_predicted=True)
+    assert knowledge.state.name == "DEGRADED" and "begun anew" in knowledge.why()
+    if settled_by == "an emptied cache":
+        knowledge.emptied(ONE)
+    elif settled_by == "nothing in doubt any more":
+        table.clear()
+        knowledge.reported(ONE, table, as_predicted=False)
+    else:
+        knowledge.reported(ONE, table, as_predicted=True, proved=True)
+    assert (knowledge.state.name, knowledge.why()) == ("EXACT", "")

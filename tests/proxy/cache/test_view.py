@@ -398,6 +398,49 @@ def test_an_engine_that_tells_its_size_gets_a_model_and_the_index_a_bound() -> N
     assert desk.index.evicted == ["all"]
 
 
+def began_anew(desk: Desk, rank: int = 0) -> None:
+    """It is known before the new engine has published anything."""
+    desk.batch(CacheCleared(), rank=rank, sequence=-1)
+
+
+def test_a_new_engine_holds_nothing_before_it_has_told_anything() -> None:
+    desk = Desk()
+    desk.batch(stored(TOKENS))
+    early = desk.sent(TOKENS)
+    began_anew(desk)
+    assert desk.view.sizes().pages == 0 and desk.index.evicted == ["all"]
+    assert desk.predicted(TOKENS) == 0 and desk.view.state.name == "EXACT"
+    late = desk.sent(TOKENS)
+    desk.batch(CacheCleared(), stored(TOKENS), sequence=0)
+    assert desk.answered(early, len(TOKENS), 0)["cause"] == "restarted"
+    assert desk.answered(late, len(TOKENS), 0)["cause"] == "none"
+    assert desk.predicted(TOKENS) == 12
+    began_anew(desk)
+    began_anew(desk)
+    desk.batch(CacheCleared(), stored(TOKENS[:4]), sequence=0)
+    assert desk.predicted(TOKENS) == 4
+
+
+def test_a_rank_that_begins_anew_empties_its_own_cache_only() -> None:
+    desk = Desk()
+    for rank in (0, 1):
+        desk.batch(stored(TOKENS), rank=rank)
+    began_anew(desk, 0)
+    assert desk.view.sizes().pages == 3 and desk.index.evicted == []
+    assert desk.predicted(TOKENS) == 12
+
+
+def test_a_count_of_nothing_degrades_the_state_until_what_was_held_before_is_hit() -> None:
+    desk, others = Desk(), [9, 8, 7, 6, 5, 4, 3, 2, 1]
+    desk.batch(stored(TOKENS), stored(others))
+    assert desk.answered(desk.sent(TOKENS), len(TOKENS), 0)["state"] == "EXACT"
+    assert desk.view.state.name == "DEGRADED" and "begun anew" in desk.view.why()
+    desk.answered(desk.sent(TOKENS), len(TOKENS), 12)  # computed since: that proves nothing
+    assert desk.view.state.name == "DEGRADED"
+    desk.answered(desk.sent(others), len(others), 8)
+    assert (desk.view.state.name, desk.view.why()) == ("EXACT", "")
+
+
 def test_the_index_is_bounded_only_while_removals_are_not_told_for_sure() -> None:
     desk = Desk()
     desk.view.sized(SIZE, 400, bound=400, anew=False)

@@ -52,19 +52,43 @@ def evidence(watch: Watch, places: Sequence[Place], ranks: Mapping[Rank, RankVie
     expected, reported = expected_tokens(watch, places, page_size), watch.cached_tokens
     if expected is None or reported is None:
         return None
+    prediction, prompt = watch.prediction, watch.prompt
+    views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]
     found = _with_look(Evidence(expected, reported, page_size, volatile_at=volatile_at(watch)), watch)
+    if _told_of_another(watch, views):
+        return found._replace(same_tokens=False, told_later=None)
     if expected <= reported:
         return found
-    prediction, prompt = watch.prediction, watch.prompt
     if prediction is not None and prediction.basis == "model":
         right = prediction.tokens <= reported and ends_at(found, found.volatile_at)
         return found if right else found._replace(removed_at=reported)  # all that our model knows of what it once held
     if prompt is None:
         return found
-    views = [(view, watch.marks.get(rank, -1)) for rank, view in ranks.items()]
+    found = _with_an_emptied_cache(found, views)
     if prediction is not None and prediction.tokens > reported:
         return _of_a_wrong_picture(found, watch, prompt, views)
     return _of_a_wrong_plan(found, prompt, watch.facts, views)
+
+
+Views = Sequence[tuple[RankView, int]]
+"""Caches, and the batch that was known of each when a request went out."""
+
+
+def _told_of_another(watch: Watch, views: Views) -> bool:
+    """The request's own pages were not told, though there must be some; while it was alone, those of a prompt as long
+    as it were: the engine's template has made other tokens of it, and as many."""
+    prompt, look = watch.prompt, watch.look
+    if prompt is None or look is None or not (watch.alone and look.missing):
+        return False
+    return any(view.told_another(prompt.token_ids, watch.facts, sent_at) for view, sent_at in views)
+
+
+def _with_an_emptied_cache(found: Evidence, views: Views) -> Evidence:
+    """The engine has begun anew, or its cache was cleared, and that was not known yet when the request went out."""
+    if any(view.restarted_at >= max(sent_at, 0) for view, sent_at in views):
+        return found._replace(restarted=True)
+    cleared = any(view.cleared_at > sent_at >= 0 for view, sent_at in views)
+    return found._replace(removed_at=found.reported) if cleared else found
 
 
 def _with_look(found: Evidence, watch: Watch) -> Evidence:
@@ -77,9 +101,7 @@ def _with_look(found: Evidence, watch: Watch) -> Evidence:
     return found._replace(told_later=look.missing, told_otherwise=look.told)
 
 
-def _of_a_wrong_picture(
-    found: Evidence, watch: Watch, prompt: EnginePrompt, views: Sequence[tuple[RankView, int]]
-) -> Evidence:
+def _of_a_wrong_picture(found: Evidence, watch: Watch, prompt: EnginePrompt, views: Views) -> Evidence:
     """Pages were held by all that was known, and yet the engine did not use them."""
     facts = watch.facts
     held = [view.match(prompt.token_ids, facts, as_of=sent_at).tokens for view, sent_at in views]
@@ -92,9 +114,7 @@ def _of_a_wrong_picture(
     return found
 
 
-def _of_a_wrong_plan(
-    found: Evidence, prompt: EnginePrompt, facts: Facts, views: Sequence[tuple[RankView, int]]
-) -> Evidence:
+def _of_a_wrong_plan(found: Evidence, prompt: EnginePrompt, facts: Facts, views: Views) -> Evidence:
     """The picture was right; the plan was made for more than that."""
     if any(view.lost_before(prompt.token_ids, facts, found.reported, sent_at) for view, sent_at in views):
         return found._replace(removed_at=found.reported)

@@ -18,9 +18,9 @@ from prefixpilot.engines.base import SourceStatus
 from prefixpilot.providers.hosted_cache import HostedBlock, HostedCache
 from prefixpilot.providers.hosted_prompt import hosted_blocks
 from prefixpilot.providers.limits import CacheLimits, Limits
+from prefixpilot.proxy.cache.finding import Finding, Sizes
 from prefixpilot.proxy.cache.hosted_causes import PIECE_TOKENS, hosted_evidence
 from prefixpilot.proxy.cache.routes import verdict_of
-from prefixpilot.proxy.cache.view import Finding, Sizes
 from prefixpilot.proxy.cache.watch import Hosting, Marks, PageTokens, Prediction, Watch
 from prefixpilot.residency.attribution import attribute
 from prefixpilot.residency.state import CacheState
@@ -137,6 +137,10 @@ class HostedView:
         return len(times) == times.maxlen and now - times[0] < MINUTE_S
 
     # -- what is shown, and what others ask of a picture
+
+    def why(self) -> str:
+        """See there."""
+        return "a hosted provider tells nothing of its cache but in its answers"
 
     def sizes(self) -> Sizes:
         """No page of a provider is known."""

@@ -12,17 +12,35 @@ class Knowledge:
     """The state of each rank, and of all together. Not thread-safe.
 
     The source knows best whether batches are missing; its word decides. A rank of which nothing has come yet is
-    unknown, also while its engine is being asked.
+    unknown, also while its engine is being asked. What those hold of which something has come is known all the same:
+    all together are DEGRADED then, and UNKNOWN only where nothing has come of any.
     """
 
     def __init__(self) -> None:
         self._states: dict[Rank, StateTracker] = {}
         self._last: dict[Rank, Continuity] = {}
+        self._contradicted: set[Rank] = set()
 
     @property
     def state(self) -> CacheState:
-        """The worst of all; UNKNOWN without events."""
-        return worst(tracker.state for tracker in self._states.values())
+        """The worst of all that are heard of; DEGRADED at best while another is not; UNKNOWN without events."""
+        heard = [tracker.state for tracker in self._states.values() if tracker.state is not CacheState.UNKNOWN]
+        if heard and (self._contradicted or len(heard) < len(self._states)):
+            return CacheState.DEGRADED
+        return worst(heard)
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the engine's own count has shown a picture to be wrong, and nothing has settled that since."""
+        return bool(self._contradicted)
+
+    def why(self) -> str:
+        """What keeps it from EXACT, but for what sources say of themselves; empty if nothing does."""
+        heard = sum(tracker.state is not CacheState.UNKNOWN for tracker in self._states.values())
+        found = [f"{heard} of {len(self._states)} ranks heard"] if 0 < heard < len(self._states) else []
+        if self._contradicted:
+            found.append("the engine reused nothing of a prompt that it was known to hold; it may have begun anew")
+        return "; ".join(found)
 
     def began(self, rank: Rank) -> None:
         """A batch has come."""
@@ -50,7 +68,22 @@ class Knowledge:
         else:
             tracker.replayed()
 
-    def reported(self, rank: Rank, table: PageTable, *, as_predicted: bool) -> None:
-        """The engine reported the cached tokens of a request that ``table`` had predicted."""
+    def emptied(self, rank: Rank) -> None:
+        """The engine said that it holds nothing, or has begun anew: that settles what contradicted it."""
+        self._contradicted.discard(rank)
+
+    def contradict(self, rank: Rank) -> None:
+        """The engine reused nothing of a prompt of which it was known to hold some."""
+        if rank in self._states:
+            self._contradicted.add(rank)
+
+    def reported(self, rank: Rank, table: PageTable, *, as_predicted: bool, proved: bool = False) -> None:
+        """The engine reported the cached tokens of a request that ``table`` had predicted.
+
+        Args:
+            proved: among them are some that were in doubt.
+        """
         if rank in self._states:
             self._states[rank].reported(table, as_predicted=as_predicted)
+        if proved or not table.doubtful:
+            self._contradicted.discard(rank)

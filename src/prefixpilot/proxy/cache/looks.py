@@ -39,7 +39,8 @@ class Looks:
         All that were answered before it went out must have been found, or given up. O(tokens) a rank.
 
         Args:
-            last_time: they are not waited for any longer: the answer is what was known when its answer ended.
+            last_time: they are not waited for any longer: what was known when its answer ended counts, or when it
+                went out, if that fits the report.
         """
         prompt, reported = watch.prompt, watch.cached_tokens
         assert prompt is not None and reported is not None
@@ -51,12 +52,18 @@ class Looks:
         whole = all(_nothing_to_tell(prompt.tokens, reported, view.table.page_size or 1) for view in ranks.values())
         if not whole and not last_time:
             return None
-        looks = []
-        for rank, view in ranks.items():
-            as_of = max(watch.marks_then.get(rank, -1), self._floor(rank, watch))
-            held = view.match(prompt.token_ids, watch.facts, as_of).tokens
-            looks.append(Look(rank, self._reported(view, watch, held), told=False, missing=not whole))
-        return max(looks, key=lambda look: look.tokens)
+        looks = [look for rank, view in ranks.items() for look in self._untold(watch, rank, view, missing=not whole)]
+        fits = (look for look in looks if look.tokens == reported)
+        return next(fits, max(looks[::2], key=lambda look: look.tokens))
+
+    def _untold(self, watch: Watch, rank: Rank, view: RankView, *, missing: bool) -> tuple[Look, Look]:
+        """As of the end of its answer, and as of when it went out: it was looked up between the two."""
+        assert watch.prompt is not None
+        floor = self._floor(rank, watch)
+        moments = max(watch.marks_then.get(rank, -1), floor), floor
+        held = [view.match(watch.prompt.token_ids, watch.facts, moment).tokens for moment in moments]
+        end, start = (Look(rank, self._reported(view, watch, h), told=False, missing=missing) for h in held)
+        return end, start
 
     def _own(self, watch: Watch, ranks: Mapping[Rank, RankView]) -> Look | None:
         """By its own events. Of several ranks that told the same pages, the one that fits the report."""

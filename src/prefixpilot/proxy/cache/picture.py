@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
 from prefixpilot.engines.base import SourceStatus
-from prefixpilot.proxy.cache.view import Finding, Sizes
+from prefixpilot.proxy.cache.finding import Finding, Sizes
 from prefixpilot.proxy.cache.watch import Marks, PageTokens, Watch
 from prefixpilot.residency.state import CacheState
 
@@ -64,6 +64,11 @@ class Picture(Protocol):
 
     def forget_contexts(self) -> None:
         """The index is empty."""
+        ...
+
+    def why(self) -> str:
+        """What keeps it from being known better, beside what its sources say of themselves; empty if nothing does.
+        From any thread."""
         ...
 
     def sizes(self) -> Sizes:

@@ -198,12 +198,19 @@ class RankView:
         own = facts._replace(model=facts.model if facts.model in self._adapters else "")
         return any(self.match(token_ids, other).tokens > tokens for other in others if other != own)
 
-    def confirm(self, token_ids: Sequence[int], facts: Facts, cached_tokens: int) -> None:
-        """The engine reported that it took so many tokens of a prompt from its cache. O(tokens) while pages are
-        doubtful, else O(1)."""
-        if self.table.doubtful and self.table.page_size is not None:
+    def confirm(self, token_ids: Sequence[int], facts: Facts, cached_tokens: int) -> bool:
+        """The engine reported that it took so many tokens of a prompt from its cache. Whether that settles a doubt.
+        O(tokens) while pages are doubtful, else O(1)."""
+        before = self.table.doubtful
+        if before and self.table.page_size is not None:
             pages = self.match(token_ids, facts).pages
             self.table.confirm(pages[: cached_tokens // self.table.page_size])
+        return self.table.doubtful < before
+
+    def doubt_all_but(self, token_ids: Sequence[int], facts: Facts) -> None:
+        """What is held may be gone, but for the pages of this prompt, which were just computed. O(tokens)."""
+        self.table.doubt()
+        self.table.confirm(self.match(token_ids, facts).pages)
 
     def chain(self, watch: Watch, sent_at: int) -> Chain | None:
         """The pages of a request that went out after the batch ``sent_at``; ``None``: nobody can tell. O(tokens)."""

@@ -25,6 +25,8 @@ from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.finding import Finding
+from prefixpilot.proxy.cache.finding import Sizes as ViewSizes
 from prefixpilot.proxy.cache.fronts import Fronts, front_of
 from prefixpilot.proxy.cache.holding import HOLD_S, Held
 from prefixpilot.proxy.cache.picture import Picture
@@ -32,8 +34,6 @@ from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
-from prefixpilot.proxy.cache.view import Finding
-from prefixpilot.proxy.cache.view import Sizes as ViewSizes
 from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded
 from prefixpilot.proxy.control.controller import Route
@@ -314,7 +314,7 @@ class CacheTracker:
             self._figures.behind.inc(finding.behind)
             for figures in (route, self._by_basis.setdefault(basis, RouteFigures())):
                 figures.add_comparison(predicted, reported, finding.verdict, behind=finding.behind)
-        if finding.cause is not None and watch.treated:
+        if finding.cause is not None and (watch.treated or finding.verdict is not None):
             cause = finding.cause.value
             self._figures.causes.labels(cause).inc()
             self._figures.missed.labels(cause).inc(finding.missed_tokens)

@@ -17,16 +17,16 @@ from prefixpilot.cache_events import CacheCleared, EventBatch, PagesStored, Requ
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
-from prefixpilot.proxy.cache.fronts import Parting
+from prefixpilot.proxy.cache.finding import Finding, Sizes
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.looks import Looks
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.rank import Chain, RankView
-from prefixpilot.proxy.cache.routes import Verdict, verdict_of
+from prefixpilot.proxy.cache.routes import verdict_of
 from prefixpilot.proxy.cache.watch import Marks, PageTokens, Prediction, Rank, Watch
-from prefixpilot.residency.attribution import Cause, Evidence, attribute
+from prefixpilot.residency.attribution import Evidence, attribute, of_prediction
 from prefixpilot.residency.base import reported_tokens
 from prefixpilot.residency.contexts import Shortened
 from prefixpilot.residency.state import CacheState
@@ -56,55 +56,6 @@ class Index(Protocol):
     def resize(self, cache_tokens: int | None) -> object:
         """No more than so many tokens are cached; ``None``: it is told what is gone."""
         ...
-
-
-class Finding(NamedTuple):
-    """What came of one request.
-
-    Attributes:
-        state: how the cache is known.
-        predicted, reported: cached tokens; ``None`` is unknown. Predicted is as of when the engine looked, where its
-            events tell when that was; else by what was known when the request went out.
-        basis: of the prediction.
-        verdict: ``None`` where one of both is unknown.
-        cause: why less was reused than could have been, or another number than was predicted.
-        missed_tokens: how many fewer.
-        mismatched: the engine counted another number of tokens than it told of this prompt.
-        behind: what was known when the request went out gave another number than ``predicted``: events came later.
-        parting: where its front parts from those of the requests before; ``None``: nowhere, or it is not known.
-    """
-
-    state: str
-    predicted: int | None
-    reported: int | None
-    basis: str | None
-    verdict: Verdict | None
-    cause: Cause | None
-    missed_tokens: int
-    mismatched: bool = False
-    behind: bool = False
-    parting: Parting | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """As JSON."""
-        parting = None if self.parting is None else self.parting.shown()
-        return {**self._asdict(), "cause": None if self.cause is None else self.cause.value, "parting": parting}
-
-
-class Sizes(NamedTuple):
-    """How much is held.
-
-    Attributes:
-        page_size: tokens, as events tell, or of our own model; ``None`` as long as it is not known.
-        capacity_tokens: of our own model, given, told or learnt; ``None`` as long as it is not known.
-        pages: that the engine is known to hold.
-        contexts: whose pages are known.
-    """
-
-    page_size: int | None
-    capacity_tokens: int | None
-    pages: int
-    contexts: int
 
 
 class _Pending(NamedTuple):
@@ -163,16 +114,22 @@ class CacheView:
                 view = self._ranks[rank] = RankView(self._max_contexts)
             shortened = [*view.apply(batch)]
             self._note_awaited(batch)
-            if any(isinstance(event, CacheCleared) for event in batch.events):
+            emptied = any(isinstance(event, CacheCleared) for event in batch.events)
+            if emptied:
                 shortened += self._attach_pending(last_time=True)
+                self._knowledge.emptied(rank)
             self._knowledge.began(rank)
+            only = len(self._ranks) == 1
             self.state = self._knowledge.state
             self.marks = MappingProxyType({**self.marks, rank: view.table.sequence})
         evicted = [i for event in batch.events if isinstance(event, RequestsEvicted) for i in event.request_ids]
         if evicted:
             self._index.evict(evicted)
             self.evict(evicted)
-        return self._tell(shortened)
+        changed = self._tell(shortened)
+        if batch.sequence < 0 and only:  # begun anew: what was attached to no page is gone too
+            self._index.evict_all()
+        return changed
 
     def _note_awaited(self, batch: EventBatch) -> None:
         """Which awaited tokens a batch told of."""
@@ -316,7 +273,7 @@ class CacheView:
             reported,
             None if prediction is None else prediction.basis,
             None if predicted is None or reported is None else verdict_of(predicted, reported, page_size),
-            None if known is None else attribute(known),
+            None if known is None else attribute(known) if predicted is None else of_prediction(known, predicted),
             0 if known is None else max(known.predicted - known.reported, 0),
             of_another is not None,
             prediction is not None and predicted != prediction.tokens,
@@ -330,8 +287,12 @@ class CacheView:
         if finding.basis != "events" or finding.verdict is None or watch.prompt is None or len(self._ranks) != 1:
             return
         ((rank, view),) = self._ranks.items()
-        view.confirm(watch.prompt.token_ids, watch.facts, watch.cached_tokens or 0)
-        self._knowledge.reported(rank, view.table, as_predicted=finding.verdict == "exact")
+        proved = view.confirm(watch.prompt.token_ids, watch.facts, watch.cached_tokens or 0)
+        exact = finding.verdict == "exact"
+        self._knowledge.reported(rank, view.table, as_predicted=exact, proved=proved and exact)
+        if not watch.cached_tokens and finding.predicted and not self._knowledge.contradicted:
+            view.doubt_all_but(watch.prompt.token_ids, watch.facts)
+            self._knowledge.contradict(rank)
         self.state = self._knowledge.state
 
     def _attach_pending(self, *, last_time: bool = False) -> list[Shortened]:
@@ -375,6 +336,11 @@ class CacheView:
             self._pending.clear()
             for view in self._ranks.values():
                 view.forget_contexts()
+
+    def why(self) -> str:
+        """See :class:`~prefixpilot.proxy.cache.picture.Picture`."""
+        with self._lock:
+            return self._knowledge.why()
 
     def sizes(self) -> Sizes:
         """How much is held now."""
