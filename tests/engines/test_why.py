@@ -30,7 +30,10 @@ USUAL = Standing("tcp://e:1", "tcp://e:2", ASKING, 0, 0, connects=False, connect
         ({"batches": 4, "continuity": BROKEN, "lost": 3}, "3 batches of tcp://e:1 are lost (the engine does not keep"),
         ({"batches": 4, "continuity": BROKEN, "lost": 3, "replay": None}, "(no replay endpoint is set); the next"),
         ({"batches": 4, "continuity": BROKEN, "replay": None}, "what tcp://e:1 told before is not known"),
-        ({"batches": 4, "continuity": BROKEN, "lost": 3, "connected": False}, "mends it; there is no connection to tcp"),
+        (
+            {"batches": 4, "continuity": BROKEN, "lost": 3, "connected": False},
+            "mends it; there is no connection",
+        ),
     ],
 )
 def test_reasons(case: dict[str, Any], said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,6 +56,7 @@ def frame(url: str, now: Reading, before: Reading | None = None, *, width: int =
     """All lines, none longer than ``width``; ``before`` is the reading of the frame before, for what is new since."""
     lines = [
         *_head(url, now),
+        *_why(now, max(width, MIN_WIDTH)),
         *_requests(now, before),
         *_hits(now, before),
         *_predictions(now),
@@ -70,7 +72,13 @@ def _head(url: str, now: Reading) -> list[str]:
     cache = now.table("engine_cache")
     state, provider = cache.get("state", "UNKNOWN"), cache.get("provider")
     of = f"   of {provider}, by its documents and counts" if provider else ""
-    return [f"prefixpilot {url}   up {_duration(now.number('uptime_s'))}   cache {state}{of}", ""]
+    return [f"prefixpilot {url}   up {_duration(now.number('uptime_s'))}   cache {state}{of}"]
+
+
+def _why(now: Reading, width: int) -> list[str]:
+    """Why the cache is not known better: in full, since what helps stands at its end."""
+    reason = str(now.table("engine_cache").get("reason") or "")
+    return [*textwrap.wrap(f"because {reason}", width, break_on_hyphens=False), ""] if reason else [""]
 
 
 def _requests(now: Reading, before: Reading | None) -> list[str]:
@@ -138,8 +146,7 @@ def _engine(now: Reading) -> list[str]:
         by[str(source.get("continuity"))] = by.get(str(source.get("continuity")), 0) + 1
     lost, batches = (sum(int(source.get(name) or 0) for source in sources) for name in ("lost", "batches"))
     held = f"{_count(shown.get('pages'))} pages, {_count(shown.get('contexts'))} contexts"
-    lines = [_row("events", f"{_listed(by)}   {batches:,} batches, {lost:,} lost   {held}")]
-    return lines + [_row("", f"{s.get('source')}: {s['reason']}") for s in sources if s.get("reason")]
+    return [_row("events", f"{_listed(by)}   {batches:,} batches, {lost:,} lost   {held}")]
 
 
 def _engines(now: Reading, before: Reading | None) -> list[str]:

@@ -59,7 +59,7 @@ def test_the_worst_rank_counts() -> None:
     knowledge.began(ONE)
     assert knowledge.state.name == "EXACT"
     knowledge.note(said(ASKING, TWO))
-    assert knowledge.state.name == "DEGRADED"  # what the one holds is known, and whether the other holds anything is not
+    assert knowledge.state.name == "DEGRADED"  # what the other holds is not known
     assert knowledge.why() == "1 of 2 ranks heard"
     knowledge.note(said(WHOLE, TWO))
     assert (knowledge.state.name, knowledge.why()) == ("EXACT", "")

@@ -151,9 +151,7 @@ def run_probe(client: Asks, facts: Facts, model: str | None, mark: str, tell: Ca
     return probe.Probed((), 0, facts.window_tokens, facts.page_tokens)
 
 
-def _steps(
-    client: Asks, model: str | None, mark: str, lines: int, tell: Callable[[str], None]
-) -> Iterator[probe.Step]:
+def _steps(client: Asks, model: str | None, mark: str, lines: int, tell: Callable[[str], None]) -> Iterator[probe.Step]:
     documents = probe.documents(lines)
     user = [{"role": "user", "content": probe.question(mark, documents)}]
     other = [{"role": "user", "content": probe.question(mark, documents[::-1])}]

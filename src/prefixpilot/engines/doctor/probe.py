@@ -185,7 +185,7 @@ def _fills_no_page(tokens: int | None, page: int) -> str:
 
 
 def _share(part: int | None, whole: int | None, page: int) -> float | None:
-    """Of the full pages of a prompt, of which the last token is always computed. ``None``: not known, or none is full."""
+    """Of the full pages of a prompt; its last token is always computed. ``None``: not known, or none is full."""
     pages = 0 if whole is None else (whole - 1) // page * page
     return None if part is None or pages < 1 else part / pages
 

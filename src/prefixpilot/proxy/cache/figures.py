@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, get_args
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, get_args
 
 from prefixpilot.engines.base import Continuity, SourceStatus
 from prefixpilot.errors import MissingExtraError
+from prefixpilot.proxy.cache.finding import Sizes
 from prefixpilot.proxy.cache.routes import Verdict
 from prefixpilot.proxy.cache.tokens import Got
 from prefixpilot.residency.attribution import Cause
@@ -18,6 +19,22 @@ except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
 BASES: Final = ("events", "model", "hosted")
+
+
+class Followed(Protocol):
+    """What is shown of one cache: :class:`~prefixpilot.proxy.cache.tracker.CacheTracker`."""
+
+    @property
+    def known(self) -> CacheState: ...
+    @property
+    def sizes(self) -> Sizes: ...
+    def statuses(self) -> tuple[SourceStatus, ...]: ...
+
+
+def least_known(caches: Sequence[Followed]) -> CacheState:
+    """The state of the cache of which least is known; UNKNOWN of none."""
+    worst = (CacheState.UNKNOWN, CacheState.DEGRADED, CacheState.EXACT)
+    return min((cache.known for cache in caches), key=worst.index, default=CacheState.UNKNOWN)
 
 
 class CacheFigures:
@@ -47,7 +64,7 @@ class CacheFigures:
         )
         self.causes = Counter(
             "prefixpilot_engine_misses",
-            "Treated requests by why the engine reused less, or other, than planned",
+            "Requests by why the engine reused less than planned, or other than predicted; none: it did not",
             ["cause"],
             registry=r,
         )
@@ -104,3 +121,10 @@ class CacheFigures:
             self._sources.labels(continuity.value).set(sum(s.continuity is continuity for s in statuses))
         self._pages.set(pages)
         self._contexts.set(contexts)
+
+    def show_together(self, caches: Sequence[Followed]) -> None:
+        """Set the gauges of all caches: those of the least known one, and sums."""
+        sizes = [cache.sizes for cache in caches]
+        statuses = [status for cache in caches for status in cache.statuses()]
+        pages, contexts = sum(size.pages for size in sizes), sum(size.contexts for size in sizes)
+        self.show(least_known(caches), statuses, pages, contexts)

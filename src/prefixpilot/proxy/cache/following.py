@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from prefixpilot.engines.base import EventListener, EventSource
-from prefixpilot.engines.endpoints import EventEndpoint, discover
+from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
+from prefixpilot.engines.endpoints import WILDCARDS, EventEndpoint, check_endpoint, discover
 from prefixpilot.errors import EngineError
 from prefixpilot.providers.limits import builtin_limits
 from prefixpilot.proxy.cache.figures import CacheFigures
@@ -30,10 +30,12 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Attempt
 from prefixpilot.proxy.wire.upstream import Upstream
 
+NOT_LISTED: Final = (
+    "--cache-events auto: the engine lists no publisher of events at GET /kv_event_sources; "
+    "give it --kv-events-config with publisher zmq, or name its endpoint: --cache-events tcp://*:5557"
+)
 ASK_AGAIN_S: Final = (1.0, 5.0, 30.0)
 """Seconds between looks for the engine's list of publishers; the last one is repeated."""
-
-log = logging.getLogger(__name__)
 
 
 def followed(
@@ -113,13 +115,45 @@ class Publishers:
     def __init__(self, cache: CacheSettings, engine_root: str) -> None:
         self._cache = cache
         self._engine = engine_root
+        self._waiting = ""
+        self._unresolved: dict[str, str] = {}
         self._subscriber: Any = import_module("prefixpilot.engines.kv_events").KvEventSubscriber
+        for endpoint in self._named():
+            check_endpoint(endpoint, "cache.events")
 
     async def source(self, listener: EventListener) -> EventSource:
         """A source that is not started yet. With ``auto`` it waits, as long as it takes, for the engine's own list."""
         endpoints = self._named() or await self._listed()
+        self._waiting = ""
         made: EventSource = self._subscriber(endpoints, listener)
         return made
+
+    def waiting(self) -> str:
+        """See :class:`~prefixpilot.proxy.cache.tracker.SourceMaker`."""
+        return self._waiting
+
+    async def look(self, statuses: Sequence[SourceStatus]) -> None:
+        """See there. Names are looked up on another thread."""
+        silent = [status.source for status in statuses if not status.connected]
+        silent += [] if statuses else self._cache.endpoints
+        host = urlsplit(self._engine).hostname
+        self._unresolved = await asyncio.to_thread(_unresolved, silent, host) if silent else {}
+        if not statuses and silent:
+            self._waiting = "; ".join(self._unresolved.values())
+
+    def remedy(self, status: SourceStatus) -> str:
+        """See there."""
+        option = f"--cache-events {self._cache.events}"
+        unresolved = self._unresolved.get(status.source)
+        if unresolved is not None:
+            return f"{unresolved} (cache.events, {option})"
+        if not status.connected and not status.batches:
+            if self._cache.events == AUTO:
+                return f"the engine lists it ({option}); open its port to this machine, or name another endpoint"
+            return f'compare cache.events ({option}) with "endpoint" in the engine\'s --kv-events-config'
+        if status.unanswered:
+            return 'compare cache.replay (--cache-replay) with "replay_endpoint" in the engine\'s --kv-events-config'
+        return ""
 
     def _named(self) -> tuple[EventEndpoint, ...]:
         cache, host = self._cache, urlsplit(self._engine).hostname or "127.0.0.1"
@@ -135,9 +169,23 @@ class Publishers:
             wait = next(waits, wait)
             try:
                 found = await asyncio.to_thread(discover, self._engine)
+                self._waiting = NOT_LISTED
             except EngineError as error:
-                log.debug("the engine does not list its events: %s", type(error).__name__)
-                found = ()
+                found, self._waiting = (), f"--cache-events auto: the engine does not list its publishers yet ({error})"
             if found:
                 return found
             await asyncio.sleep(wait)
+
+
+def _unresolved(sources: Iterable[str], engine_host: str | None) -> dict[str, str]:
+    """Of these endpoints, those whose host has no address, and why. Blocks for as long as a look-up takes."""
+    found = {}
+    for source in sources:
+        named = source.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        host = engine_host if named in WILDCARDS else named
+        try:
+            if host is not None and source.startswith("tcp://"):
+                socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError) as error:
+            found[source] = f"the host {host!r} cannot be resolved ({error})"
+    return found

@@ -184,7 +184,7 @@ class RankView:
         return any(self.match(token_ids, facts, as_of=m).tokens <= tokens for m in moments)
 
     def told_another(self, token_ids: Sequence[int], facts: Facts, sent_at: int) -> bool:
-        """Whether a prompt with as many full pages was told of since, and other tokens. O(tokens + pages told since)."""
+        """Whether a prompt of as many full pages, and other tokens, was told of since. O(tokens + pages told since)."""
         extra, adapter = self._selected_by(facts)
         own = set(self.table.known_path(token_ids, extra_keys=extra, adapter=adapter))
         wanted = len(token_ids) // (self.table.page_size or 1)

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock
@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from prefixpilot.apis import API_OF_NAME
 from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
-from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
+from prefixpilot.engines.base import EventSource, SourceStatus
 from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
@@ -33,6 +33,7 @@ from prefixpilot.proxy.cache.picture import Picture
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
+from prefixpilot.proxy.cache.standing import SourceMaker, Standing
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded
@@ -43,16 +44,10 @@ from prefixpilot.residency.attribution import Cause
 from prefixpilot.residency.state import CacheState
 
 MAX_FINDINGS: Final = 1000
+SILENCE_S: Final = 10.0
+"""After which a source should have told something."""
 
 log = logging.getLogger(__name__)
-
-
-class SourceMaker(Protocol):
-    """Finds where the engine publishes its events."""
-
-    async def source(self, listener: EventListener) -> EventSource:
-        """A source that is not started yet; may wait for long. Raises PrefixPilotError."""
-        ...
 
 
 class Sizes(Protocol):
@@ -101,6 +96,8 @@ class CacheTracker:
         self._figures = figures
         self._tokens = tokens
         self._publishers = publishers
+        self._standing = Standing(view, publishers)
+        self._failed = ""
         self._max = max_requests
         self._attempt = attempt
         self._open = 0
@@ -134,13 +131,25 @@ class CacheTracker:
             self._listening = asyncio.create_task(self._listen(self._publishers))
 
     async def _listen(self, publishers: SourceMaker) -> None:
+        waiting = asyncio.create_task(self._look(publishers))
         try:
             source = await publishers.source(self)
             source.start()
+            self._source = source
+            await waiting
         except PrefixPilotError as error:
-            log.error("the engine's cache events cannot be followed: %s", error)
-            return
-        self._source = source
+            await publishers.look(())
+            self._failed = "; ".join(filter(None, (str(error), publishers.waiting())))
+            log.error("the engine's cache events cannot be followed: %s", self._failed)
+        finally:
+            waiting.cancel()
+
+    async def _look(self, publishers: SourceMaker) -> None:
+        """Whether something has come, again and again, for as long as it has not of every source."""
+        while True:
+            await asyncio.sleep(SILENCE_S)
+            await publishers.look(self.statuses())
+            self._standing.silent(self.statuses())
 
     async def close(self) -> None:
         """Follow nothing any more. Waits for the source of events, within its own bound."""
@@ -166,6 +175,7 @@ class CacheTracker:
         if isinstance(changed, int):
             self._figures.shortened.inc(changed)
             self._shortened += changed
+        self._standing.changed()
         came = self._view.came()
         if came:
             self._later(lambda: self._held.resume(came))
@@ -173,6 +183,7 @@ class CacheTracker:
     def on_status(self, status: SourceStatus) -> None:
         """See there."""
         self._attempt("cache_events", lambda: self._view.note(status))
+        self._standing.note(status)
         if self._sizes is not None:
             self._on_loop(self._sizes.ask_now)
 
@@ -294,6 +305,7 @@ class CacheTracker:
 
     def _compare(self, watch: Watch) -> None:
         finding = self._view.settle(watch)._replace(parting=watch.parting)
+        self._standing.changed()
         if watch.front is not None:
             self._fronts.add(watch.route, watch.front)
         with self._lock:
@@ -339,7 +351,7 @@ class CacheTracker:
 
     def show(self) -> None:
         """Set the gauges of ``/metrics``."""
-        show_together(self._figures, (self,))
+        self._figures.show_together((self,))
 
     @property
     def known(self) -> CacheState:
@@ -366,18 +378,5 @@ class CacheTracker:
             "sources": sources,
             "routes": routes,
         }
-        return {"state": self.state, "followed": True, **self._view.described(), **sizes, **shown}
-
-
-def show_together(figures: CacheFigures, trackers: Sequence[CacheTracker]) -> None:
-    """Set the gauges of all caches: those of the least known one, and sums."""
-    sizes = [tracker.sizes for tracker in trackers]
-    statuses = [status for tracker in trackers for status in tracker.statuses()]
-    pages, contexts = sum(size.pages for size in sizes), sum(size.contexts for size in sizes)
-    figures.show(least_known(trackers), statuses, pages, contexts)
-
-
-def least_known(trackers: Sequence[CacheTracker]) -> CacheState:
-    """The state of the cache of which least is known; UNKNOWN of none."""
-    worst = (CacheState.UNKNOWN, CacheState.DEGRADED, CacheState.EXACT)
-    return min((tracker.known for tracker in trackers), key=worst.index, default=CacheState.UNKNOWN)
+        reason = self._failed or self._standing.reason(self.statuses())
+        return {"state": self.state, "reason": reason, "followed": True, **self._view.described(), **sizes, **shown}

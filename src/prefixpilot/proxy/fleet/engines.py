@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.account import Account
-from prefixpilot.proxy.cache.figures import CacheFigures
+from prefixpilot.proxy.cache.figures import CacheFigures, least_known
 from prefixpilot.proxy.cache.following import followed
-from prefixpilot.proxy.cache.tracker import CacheTracker, least_known, show_together
+from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.fleet.figures import FleetFigures, Served
 from prefixpilot.proxy.fleet.holders import Bounds, EngineIndex, Holders
@@ -218,7 +218,7 @@ class Engines:
     def show(self) -> None:
         """Set the gauges of ``/metrics``."""
         if self._trackers:
-            show_together(self._cache_figures, self._trackers)
+            self._cache_figures.show_together(self._trackers)
         if self.figures is not None:
             for number, load in enumerate(self.pool.loads()):
                 self.figures.show(number, load, drained=number in self.pool.drained)
