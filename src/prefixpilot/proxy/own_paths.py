@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from prefixpilot.proxy.admin import check_admin
+from prefixpilot.proxy.cache.watch import bounded
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.conversations import Conversations
@@ -169,7 +170,8 @@ class OwnPaths:
         findings = map(self._held.engines.finding, names)
         finding = next((found for found in findings if found is not None), None)
         if finding is not None:
-            report = json.dumps({**json.loads(report), "engine": finding}).encode("ascii")
+            told = bounded(json.loads(report), finding["usable"])
+            report = json.dumps({**told, "engine": finding}).encode("ascii")
         await exchange.respond(200, report)
 
     async def _evict(self, exchange: Exchange) -> None:

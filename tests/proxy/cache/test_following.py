@@ -267,3 +267,17 @@ def test_an_engine_without_tokenize_still_corrects_the_index() -> None:
         assert metric(text, "prefixpilot_engine_contexts_shortened_total") > 0
         assert "/tokenize" not in {request.path for request in setup.engine.requests}
         assert fetch(setup.url, "GET", "/stats").json()["sizes"]["live_requests"] < 40
+
+
+def test_no_plan_counts_on_more_than_its_prompt_can_have_cached() -> None:
+    """The index estimates lengths, and long words of this engine's tokenizer are shorter than it takes them to be."""
+    with followed(POOL) as setup:
+        setup.in_state("EXACT")
+        blocks = ["Umweltverträglichkeitsprüfungsverfahren " * 12 + str(number) for number in range(4)]
+        for _ in range(2):
+            answer = setup.ask(blocks, X_Request_Id="named")
+        setup.settled()
+        seen, prompt = setup.plan("named"), answer.json()["usage"]["prompt_tokens"]
+        usable = (prompt - 1) // PAGE * PAGE
+        assert seen["engine"]["usable"] == usable and 0 < seen["predicted_cached_tokens"] <= usable
+        assert int(str(plan_of(answer)["predicted_cached_tokens"])) > 0

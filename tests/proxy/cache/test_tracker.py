@@ -83,6 +83,17 @@ def test_errors_of_ours_are_counted_and_reach_nobody(monkeypatch: pytest.MonkeyP
         assert text
 
 
+def test_a_request_without_blocks_that_did_not_come_out_as_predicted_has_a_cause_too() -> None:
+    """Where `top` says that predictions were off, it says why."""
+    with followed(600, events="off", token_ids="engine", page_size=PAGE, cache_tokens=600 * PAGE) as setup:
+        body = {"model": "m", "messages": [SYSTEM, user("Past the proxy, " * 40)]}
+        assert post_chat(setup.engine.base_url, body).status == 200
+        assert post_chat(setup.url, body).status == 200
+        stats = setup.settled(1)
+        assert stats["predictions"]["model"]["verdicts"] == {"off": 1}
+        assert stats["causes"] == stats["routes"][0]["causes"] == {"more-than-known": 1}
+
+
 def test_findings_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "MAX_FINDINGS", 2)
     with followed(200) as setup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.prompts import EnginePrompt
 from prefixpilot.proxy.cache.view import DEFAULT_PAGE, PATIENCE, CacheView
-from prefixpilot.proxy.cache.watch import Facts, Prediction, Watch, facts_of
+from prefixpilot.proxy.cache.watch import Facts, Prediction, Watch, bounded, facts_of, with_expected
 from prefixpilot.proxy.control.controller import Route
 
 SIZE = 4
@@ -118,9 +119,9 @@ def test_of_an_engine_that_is_known_to_hold_nothing_nothing_is_predicted_by_even
     desk = Desk()
     desk.view.note(SourceStatus("tcp://e", 0, Continuity.WHOLE, -1, 0, 0, 0, 0, 0, 0, 0, ""))
     watch = desk.sent(TOKENS)
-    assert watch.prediction == Prediction(0, "events", DEFAULT_PAGE)
+    assert watch.prediction == Prediction(0, "events", DEFAULT_PAGE, usable=0)
     desk.view.sized(SIZE, None, bound=None, anew=False)
-    assert desk.sent(TOKENS).prediction == Prediction(0, "events", SIZE)
+    assert desk.sent(TOKENS).prediction == Prediction(0, "events", SIZE, usable=12)
     watch.prompt_tokens, watch.cached_tokens = len(TOKENS), 0
     assert desk.view.awaits(watch) == tuple(TOKENS[8:12])
     assert not desk.view.look(watch)
@@ -452,3 +453,26 @@ def test_the_index_is_bounded_only_while_removals_are_not_told_for_sure() -> Non
     assert desk.index.bounds == [400, None, 400, None]
     desk.view.sized(SIZE, 400, bound=400, anew=True)
     assert desk.index.evicted == []  # its events tell
+
+
+@pytest.mark.parametrize(
+    ("report", "usable", "told"),
+    [
+        ({"predicted_cached_tokens": 90, "mode": "on"}, 64, {"predicted_cached_tokens": 64, "mode": "on"}),
+        ({"predicted_cached_tokens": 40}, 64, {"predicted_cached_tokens": 40}),
+        ({"predicted_cached_tokens": 90}, None, {"predicted_cached_tokens": 90}),
+        ({"predicted_cached_tokens": None}, 64, {"predicted_cached_tokens": None}),
+        ({}, 64, {}),
+    ],
+)
+def test_what_a_plan_counts_on_is_bounded_by_what_can_be_cached(
+    report: dict[str, object], usable: int | None, told: dict[str, object]
+) -> None:
+    assert bounded(report, usable) == told
+
+
+def test_a_header_is_bounded_too() -> None:
+    header = b'{"predicted_cached_tokens":90}'
+    assert with_expected(header, None) == header
+    found = json.loads(with_expected(header, Prediction(48, "events", 16, usable=64)))
+    assert (found["predicted_cached_tokens"], found["expected"]["cached_tokens"]) == (64, 48)

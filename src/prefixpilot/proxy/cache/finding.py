@@ -22,6 +22,7 @@ class Finding(NamedTuple):
         missed_tokens: how many fewer.
         mismatched: the engine counted another number of tokens than it told of this prompt.
         behind: what was known when the request went out gave another number than ``predicted``: events came later.
+        usable: tokens of its prompt that the engine can have cached at most; ``None``: its length was not reported.
         parting: where its front parts from those of the requests before; ``None``: nowhere, or it is not known.
     """
 
@@ -35,6 +36,7 @@ class Finding(NamedTuple):
     mismatched: bool = False
     behind: bool = False
     parting: Parting | None = None
+    usable: int | None = None
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""

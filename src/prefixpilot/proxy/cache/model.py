@@ -45,7 +45,8 @@ class OwnModel:
     def predict(self, prompt: EnginePrompt, facts: Facts) -> Prediction:
         """Cached tokens that the engine would report now. O(tokens)."""
         paged = self._paged(prompt, facts)
-        return Prediction(self._cache.predict(paged.segments(self._believed(paged))), "model", self._page_size)
+        tokens, usable = self._cache.predict(paged.segments(self._believed(paged))), self._whole(prompt.tokens - 1)
+        return Prediction(tokens, "model", self._page_size, usable=usable)
 
     def observe(
         self,

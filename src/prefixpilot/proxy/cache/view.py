@@ -201,10 +201,12 @@ class CacheView:
         page_size = self._page_size()
         if page_size is None:  # nothing is held; whether nothing has been told says whether that is known
             empty = self.state is CacheState.EXACT
-            return Prediction(0, "events", self._said_size or DEFAULT_PAGE) if empty else None
+            size = self._said_size or DEFAULT_PAGE
+            return Prediction(0, "events", size, usable=_usable(prompt.tokens, size)) if empty else None
         views = self._ranks.items()
         held = max(view.match(prompt.token_ids, watch.facts, watch.marks.get(rank, -1)).tokens for rank, view in views)
-        return Prediction(reported_tokens(held, prompt.tokens, page_size), "events", page_size)
+        tokens, usable = reported_tokens(held, prompt.tokens, page_size), _usable(prompt.tokens, page_size)
+        return Prediction(tokens, "events", page_size, usable=usable)
 
     def awaits(self, watch: Watch) -> PageTokens | None:
         """See :class:`~prefixpilot.proxy.cache.holding.Looking`. Until it is settled, :meth:`came` tells of them."""
@@ -277,6 +279,7 @@ class CacheView:
             0 if known is None else max(known.predicted - known.reported, 0),
             of_another is not None,
             prediction is not None and predicted != prediction.tokens,
+            usable=None if watch.prompt_tokens is None else _usable(watch.prompt_tokens, page_size),
         )
 
     def _learn(self, watch: Watch, finding: Finding) -> None:
@@ -356,3 +359,8 @@ class CacheView:
         """As events tell; ranks of one engine have one size."""
         sizes = (view.table.page_size for view in self._ranks.values())
         return next((size for size in sizes if size is not None), None)
+
+
+def _usable(prompt_tokens: int, page_size: int) -> int:
+    """Of a prompt, what an engine can have cached at most."""
+    return reported_tokens(prompt_tokens, prompt_tokens, page_size)

@@ -67,12 +67,14 @@ class Prediction(NamedTuple):
         basis: ``events``, ``model`` or ``hosted``.
         page_size: tokens in a page; of a hosted provider, in an increment.
         state: of the entry that a hosted provider would read; else ``None``.
+        usable: tokens of the prompt that an engine can have cached at most; ``None``: its length is not known.
     """
 
     tokens: int
     basis: str
     page_size: int
     state: CacheState | None = None
+    usable: int | None = None
 
 
 def with_expected(header: bytes, prediction: Prediction | None) -> bytes:
@@ -80,8 +82,16 @@ def with_expected(header: bytes, prediction: Prediction | None) -> bytes:
     if prediction is None:
         return header
     expected = {"cached_tokens": prediction.tokens, "basis": prediction.basis, "state": prediction.state}
-    told = {**json.loads(header), "expected": expected}
+    told = {**bounded(json.loads(header), prediction.usable), "expected": expected}
     return json.dumps(told, separators=(",", ":")).encode("ascii")
+
+
+def bounded(report: Mapping[str, Any], usable: int | None) -> dict[str, Any]:
+    """A plan's report in which the index, which estimates lengths, predicts no more than a prompt can have cached."""
+    told, name = dict(report), "predicted_cached_tokens"
+    if usable is not None and isinstance(told.get(name), int):
+        told[name] = min(told[name], usable)
+    return told
 
 
 class Hosting(NamedTuple):
