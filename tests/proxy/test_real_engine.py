@@ -19,6 +19,9 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def proxy(tiny_engine: EmbeddedEngine) -> Iterator[RunningProxy]:
+    for slot in range(2):  # else the proxy tries a second slot at some request, to see what becomes of the first
+        ask = {"prompt": f"Slot {slot} is taken.", "n_predict": 1, "id_slot": slot}
+        assert fetch(tiny_engine.base_url, "POST", "/completion", ask).status == 200
     with serve_in_thread(ProxySettings(tiny_engine.base_url, port=0, drain_timeout=2)) as running:
         yield running
 
