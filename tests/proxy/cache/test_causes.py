@@ -165,6 +165,20 @@ def test_a_template_that_makes_as_many_other_tokens(other: str) -> None:
     assert found["cause"] == ("template" if other == "template" else "events-late")
 
 
+@pytest.mark.parametrize(("salt", "adapter"), [("theirs", None), (None, "lora")])
+def test_the_same_tokens_under_a_salt_or_an_adapter_are_no_other_template(
+    salt: str | None, adapter: str | None
+) -> None:
+    desk = Desk()
+    desk.batch(stored(LONG))
+    watch, prompt = promised(desk)
+    watch.alone = True
+    desk.batch(stored(list(prompt.token_ids), salt=salt, adapter=adapter))
+    watch.prompt_tokens, watch.cached_tokens = prompt.tokens, 0
+    assert desk.view.look(watch, last_time=True)
+    assert desk.answered(watch, prompt.tokens, 0)["cause"] == "salt-or-adapter"
+
+
 def test_what_fits_the_report_between_sending_and_answer_was_the_look() -> None:
     """All of it was there, so nothing is told of the request itself; before its answer ends, it is evicted."""
     desk = Desk()

@@ -184,19 +184,26 @@ class RankView:
         return any(self.match(token_ids, facts, as_of=m).tokens <= tokens for m in moments)
 
     def told_another(self, token_ids: Sequence[int], facts: Facts, sent_at: int) -> bool:
-        """Whether a prompt of as many full pages, and other tokens, was told of since. O(tokens + pages told since)."""
-        extra, adapter = self._selected_by(facts)
-        own = set(self.table.known_path(token_ids, extra_keys=extra, adapter=adapter))
+        """Whether a prompt of as many full pages, and other tokens, was told of since, under whatever salt or adapter.
+        O(tokens for each of those that were seen lately + pages told since)."""
+        own: set[PageHash] = set()
+        for selection in (facts, *self._others(facts)):
+            extra, adapter = self._selected_by(selection)
+            own.update(self.table.known_path(token_ids, extra_keys=extra, adapter=adapter))
         wanted = len(token_ids) // (self.table.page_size or 1)
         since = (stored.last for stored in self._recent if stored.sequence > sent_at and stored.last not in own)
         return any(len(self.table.chain(last)) == wanted for last in since)
 
     def holds_under_another(self, token_ids: Sequence[int], facts: Facts, tokens: int) -> bool:
         """Whether more than so many tokens of a prompt are held under another salt or adapter, of those seen lately."""
+        return any(self.match(token_ids, other).tokens > tokens for other in self._others(facts))
+
+    def _others(self, facts: Facts) -> list[Facts]:
+        """Selections of a cache that were seen lately, but for a prompt's own."""
         others = [Facts("", salt) for salt in (None, *self._salts)]
         others += [Facts(adapter, facts.salt) for adapter in self._adapters]
         own = facts._replace(model=facts.model if facts.model in self._adapters else "")
-        return any(self.match(token_ids, other).tokens > tokens for other in others if other != own)
+        return [other for other in others if other != own]
 
     def confirm(self, token_ids: Sequence[int], facts: Facts, cached_tokens: int) -> bool:
         """The engine reported that it took so many tokens of a prompt from its cache. Whether that settles a doubt.
