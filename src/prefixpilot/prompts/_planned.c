@@ -2,15 +2,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "../_buffers.h"
+
 enum { ID, BLOCK, POSITION, LABEL, ANNOTATION, TOKENS, FIELDS };
 enum { STORED_ID, STORED_BLOCK, STORED_TOKENS, STORED_KEY, STORED_FIELDS };
-
-static int arguments(Py_ssize_t given, Py_ssize_t expected)
-{
-    if (given != expected)
-        PyErr_Format(PyExc_TypeError, "%zd arguments were expected", expected);
-    return given == expected;
-}
 
 /* The record at `at` of a sequence, borrowed. */
 static PyObject *record(PyObject *all, Py_ssize_t at, Py_ssize_t fields)
@@ -189,17 +184,4 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_planned",
-    .m_doc = "Blocks of plans, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__planned(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_planned, "Blocks of plans, compiled.", methods)
