@@ -87,7 +87,8 @@ def test_what_is_no_window_is_refused() -> None:
             ask(unhashable)
     with pytest.raises(TypeError, match="unhashable"):
         known.holders([])
-    for args in (((1,), ()), ([1], (1,)), ((1,), ("x",)), (([],), (1,))):
+    wrong: tuple[Any, ...] = (((1,), ()), ([1], (1,)), ((1,), ("x",)), (([],), (1,)))
+    for args in wrong:
         with pytest.raises(TypeError):
             known.most_used(*args)
         with pytest.raises(TypeError):
