@@ -31,7 +31,7 @@ MAYBE_UNUSED static int arguments(Py_ssize_t given, Py_ssize_t expected)
     return given == expected;
 }
 
-/* A module of these functions, or with what `slots_of_it` adds; ends the file. */
+/* A module of these functions, with further slots behind them, each with its comma; ends the file. */
 #define MODULE_OF(name, doc, functions, ...)                                                                            \
     static PyModuleDef_Slot slots_of_module[] = {__VA_ARGS__ {0, NULL}};                                                \
     static struct PyModuleDef definition = {                                                                            \
