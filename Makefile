@@ -19,7 +19,7 @@ STAMP  := .venv/installed$(subst $(space),_,$(subst /,-,$(CURDIR)))
 SOURCES  := $(shell find src -name '*.py' -o -name '*.c' -o -name '*.h')
 COMPILED := build/compiled
 ON_COMPILED := $(addprefix tests/,blocks \
-	compiled/test_kernels.py compiled/test_mirror.py compiled/test_planned.py compiled/test_same_outcome.py \
+	$(addprefix compiled/test_,bits.py kernels.py mirror.py ordering.py planned.py same_outcome.py) \
 	core formats/test_marks.py index paper pilot residency tails) \
 	$(addprefix tests/properties/test_,block_store_machine.py build.py index_machine.py linkage.py pilot_machine.py) \
 	tests/planners

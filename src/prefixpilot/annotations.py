@@ -96,10 +96,9 @@ def order_annotation(names: Sequence[str], templates: Templates = DEFAULT_TEMPLA
     >>> order_annotation(["Doc 2"], rest=True)
     'Please read the context in the following priority order: [Doc 2], then the rest, and answer the question.'
     """
-    before, after = _parts(templates.label)
-    labels = before + (after + templates.separator + before).join(names) + after
-    opening, closing = _parts(templates.order_of_top if rest else templates.order)
-    return opening + labels + closing
+    order = templates.order_of_top if rest else templates.order
+    before, between, behind = _around_names(templates.label, templates.separator, order)
+    return f"{before}{between.join(names)}{behind}"
 
 
 def location_annotation(name: str, *, earlier_turn: bool, templates: Templates = DEFAULT_TEMPLATES) -> str:
@@ -235,6 +234,13 @@ def _parts(template: str) -> tuple[str, str]:
     behind = 1 + next(i for i, (_, name, *_) in enumerate(pieces) if name is not None)
     before, after = pieces[:behind], pieces[behind:]
     return "".join(literal for literal, *_ in before), "".join(literal for literal, *_ in after)
+
+
+@lru_cache(maxsize=64)
+def _around_names(label: str, separator: str, order: str) -> tuple[str, str, str]:
+    """What stands before, between and behind the names of an order annotation."""
+    (before, after), (opening, closing) = _parts(label), _parts(order)
+    return opening + before, after + separator + before, after + closing
 
 
 @lru_cache(maxsize=64)

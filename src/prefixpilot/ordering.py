@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prefixpilot.constraints import NO_UNIT, UNCONSTRAINED, Constraints, displacement
 from prefixpilot.core import BlockId
+
+try:
+    kernels: Any = import_module("prefixpilot._ordering")
+except ImportError:
+    kernels = None
 
 
 def order_blocks(blocks: Sequence[BlockId], prefix: Sequence[BlockId]) -> tuple[int, ...]:
@@ -22,6 +28,10 @@ def order_blocks(blocks: Sequence[BlockId], prefix: Sequence[BlockId]) -> tuple[
     >>> order_blocks([2, 1, 4], [1, 2])
     (1, 0, 2)
     """
+    if kernels is not None:
+        found: tuple[int, ...] | None = kernels.order(tuple(blocks), tuple(prefix))
+        if found is not None:
+            return found
     first = dict(zip(blocks, range(len(blocks)), strict=True))
     if len(first) == len(blocks):
         return (*map(first.pop, prefix), *first.values())

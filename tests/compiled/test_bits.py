@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefixpilot.core import BlockId
-from prefixpilot.tails import POLICIES, Tail, Window, window
-from prefixpilot.tails.window import kernels
+from prefixpilot.tails import POLICIES, Tail, Window, halves
+from prefixpilot.tails.halves import kernels
 
 pytestmark = pytest.mark.skipif(kernels is None, reason="a pure build has no kernels")
 
@@ -18,11 +18,18 @@ blocks: st.SearchStrategy[BlockId] = st.one_of(st.integers(0, 12), st.sampled_fr
 contexts = st.lists(blocks, min_size=1, max_size=8, unique=True)
 
 
-def by_python(policy: str, known: Window, tail: Tail) -> list[BlockId]:
-    """What a policy says where there is no kernel."""
+def window_of(size: int, sent: list[list[BlockId]]) -> Window:
+    known = Window(size)
+    for context in sent:
+        known.add(context)
+    return known
+
+
+def by_python(size: int, sent: list[list[BlockId]]) -> Window:
+    """What a window is where there is no kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window, "kernels", None)
-        return POLICIES[policy](known, tail)
+        patch.setattr(halves, "kernels", None)
+        return window_of(size, sent)
 
 
 @given(
@@ -36,40 +43,60 @@ def by_python(policy: str, known: Window, tail: Tail) -> list[BlockId]:
 def test_the_same_choices(
     size: int, sent: list[list[BlockId]], asked: list[BlockId], inherited: int, live: int, data: st.DataObject
 ) -> None:
-    known = Window(size)
-    for context in sent:
-        known.add(context)
+    known, other = window_of(size, sent), by_python(size, sent)
     rest = asked[inherited:]
     lengths = st.sampled_from([0, 1, 30, 700, 1 << 50, 1 << 51, 1 << 90])
     tokens = data.draw(st.lists(lengths, min_size=len(rest), max_size=len(rest)))
     tail = Tail(tuple(asked[:inherited]), tuple(rest), tuple(tokens), live)
-    for policy in ("co-occurrence", "popularity", "popularity-tokens"):
-        assert POLICIES[policy](known, tail) == by_python(policy, known, tail)
-    assert known.counts(asked) == [known.holders(block).bit_count() for block in asked]
+    for policy in POLICIES.values():
+        assert policy(known, tail) == policy(other, tail)
+    assert known.counts(asked) == other.counts(asked)
+    assert known.holders_of_each(asked) == other.holders_of_each(asked)
+    assert known.contexts() == other.contexts()
+    assert len(known) == len(other)
+    known.check_invariants()
 
 
 @given(st.integers(0, 400), st.integers(1, 90))
 def test_no_more_than_64_are_picked_of_many(start: int, uses: int) -> None:
-    known = Window(256)
-    for _ in range(uses):
-        known.add(range(start, start + 150))
+    sent: list[list[BlockId]] = [list(range(start, start + 150))] * uses
     tail = Tail((), tuple(range(start + 20, start + 200)), (5,) * 180, 3)
-    picked = POLICIES["co-occurrence"](known, tail)
-    assert picked == by_python("co-occurrence", known, tail)
+    picked = POLICIES["co-occurrence"](window_of(256, sent), tail)
+    assert picked == POLICIES["co-occurrence"](by_python(256, sent), tail)
     assert len(picked) == (64 if uses >= 18 else len(picked))
+    for count in (64, 65):
+        some = Tail((), tail.rest[-count:], tail.tokens[-count:], 3)
+        policy = POLICIES["popularity-tokens"]
+        assert policy(window_of(256, sent), some) == policy(by_python(256, sent), some)
+
+
+def test_a_block_that_a_context_repeats_is_counted_once() -> None:
+    known = window_of(4, [[1, 1], [1, 2, 1]])
+    assert known.counts([1, 2]) == [2, 1]
+    assert known.holders(1) == 0b11
 
 
 def test_what_is_no_window_is_refused() -> None:
-    wrong: tuple[tuple[Any, ...], ...] = (([], {}, 64, ()), ({}, {}, 0, ()), ({}, {}, 64, []), ({1: "x"}, {}, 64, (1,)))
-    for args in wrong:
-        with pytest.raises(TypeError, match="expected"):
-            kernels.counts(*args)
-    with pytest.raises(OverflowError):
-        kernels.counts({1: 1 << 64}, {}, 64, (1,))
+    for size in (0, 3, -2, 1 << 25):
+        with pytest.raises(ValueError, match="even number"):
+            kernels.Halves(size)
+    known = kernels.Halves(64)
+    unhashable: Any = [[]]
+    for ask in (known.counts, known.add):
+        with pytest.raises(TypeError, match="unhashable"):
+            ask(unhashable)
     with pytest.raises(TypeError, match="unhashable"):
-        kernels.counts({}, {}, 64, ([],))
-    for rest, tokens, least in (((1,), (), 2), ([1], (1,), 2), ((1,), (1,), 0)):
-        with pytest.raises(TypeError, match="expected"):
-            kernels.co_occurrence({}, {}, 64, (), rest, tokens, 2.0, least, 64)
-    with pytest.raises(TypeError, match="arguments"):
-        kernels.co_occurrence({}, {}, 64)
+        known.holders([])
+    wrong: tuple[Any, ...] = (((1,), ()), ([1], (1,)), ((1,), ("x",)), (([],), (1,)))
+    for args in wrong:
+        with pytest.raises(TypeError):
+            known.most_used(*args)
+        with pytest.raises(TypeError):
+            known.co_occurrence((), *args, 2.0, 1, 64)
+    for prefix, least in (([], 2), ((), 0), (([],), 2)):
+        with pytest.raises(TypeError):
+            known.co_occurrence(prefix, (1,), (1,), 2.0, least, 64)
+    for ask in (known.most_used, known.co_occurrence):
+        with pytest.raises(TypeError, match="arguments"):
+            ask(1)
+    assert known.most_used((), ()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -83,6 +84,56 @@ def test_what_is_no_such_record_is_refused() -> None:
 def test_the_same_lengths(blocks: list[StoredBlock]) -> None:
     made = kernels.lengths(blocks)
     assert list(made.items()) == list({s.block_id: s.tokens for s in blocks}.items())
+
+
+@given(st.permutations(range(8)), st.integers(0, 7))
+def test_the_same_names(order: list[int], most: int) -> None:
+    labels = tuple(f"Doc {place + 1}" for place in range(len(order)))
+    expected = [labels[order.index(rank)] for rank in range(most)]
+    found = kernels.named(tuple(order), labels, most)
+    assert found == (None if expected == list(labels[:most]) else expected)
+
+
+def test_what_is_no_permutation_is_refused() -> None:
+    for order, most in (((1, 2), 1), ((0, 0), 2), ((-1, 5), 1)):
+        with pytest.raises(ValueError, match="permutation"):
+            kernels.named(order, ("a", "b"), most)
+    wrong: tuple[tuple[Any, ...], ...] = (((0,), (), 1), ([0], ("a",), 1), ((0,), ("a",), 2), ((0,), ("a",), -1))
+    for args in (*wrong, (("x",), ("a",), 1), ((0,), ("a",), "x"), (1,)):
+        with pytest.raises(TypeError):
+            kernels.named(*args)
+
+
+class Lent:
+    """Text and title by other ways than those of a class with slots."""
+
+    title = ""
+
+    def __init__(self, text: str) -> None:
+        self.words = text
+
+    @property
+    def text(self) -> str:
+        return self.words
+
+
+def test_texts_are_asked_for_where_they_do_not_stand_in_slots() -> None:
+    block = ContextBlock("a", 1, "b")
+    records = [(1, block, 1, ()), (2, Lent("c"), 1, ()), (3, Lent(""), 1, ()), (4, block, 1, ())]
+    assert kernels.texts(records, "text", "title") == ["a", "b", "c", "a", "b"]
+    with pytest.raises(AttributeError):
+        kernels.texts(records, "text", "nowhere")
+
+
+def test_what_a_plan_holds_is_freed_with_it() -> None:
+    marker: Any = Lent("x")
+    names = tuple(field.name for field in fields(Plan))
+    before = getrefcount(marker)
+    made = kernels.made(Plan, (*names, "gain"), ("r", "t", "s", *(marker,) * (len(names) - 2)))
+    assert getrefcount(marker) == before + len(names) - 3
+    assert made.gain is marker
+    del made
+    assert getrefcount(marker) == before
 
 
 def test_a_plan_is_made_as_its_constructor_makes_it() -> None:

@@ -104,17 +104,4 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_overlaps",
-    .m_doc = "Pairs of contexts that share a block, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__overlaps(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_overlaps, "Pairs of contexts that share a block, compiled.", methods)

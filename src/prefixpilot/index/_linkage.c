@@ -343,17 +343,4 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_linkage",
-    .m_doc = "Average linkage, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__linkage(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_linkage, "Average linkage, compiled.", methods)

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "../_buffers.h"
 #include "_heaviest.h"
 #include "_numbers.h"
 
@@ -58,19 +59,12 @@ static Node *node_arg(Prefixes *self, PyObject *number)
     return NULL;
 }
 
-static int count_is(Py_ssize_t given, Py_ssize_t expected)
-{
-    if (given != expected)
-        PyErr_Format(PyExc_TypeError, "%zd arguments were expected", expected);
-    return given == expected;
-}
-
 PyDoc_STRVAR(attach_doc, "attach(parent, node, blocks, tokens) -> number of the new child, or -1 if it cannot be mirrored:\n"
                          "a sibling begins alike, or it is longer than numbers are.");
 
 static PyObject *attach(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Node *parent = count_is(nargs, 4) ? node_arg(self, args[0]) : NULL;
+    Node *parent = arguments(nargs, 4) ? node_arg(self, args[0]) : NULL;
     if (parent == NULL)
         return NULL;
     PyObject *blocks = args[2], *tokens = args[3];
@@ -141,7 +135,7 @@ PyDoc_STRVAR(split_doc, "split(number, node, length) -> number of a new node abo
 
 static PyObject *split(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Node *old = count_is(nargs, 3) ? node_arg(self, args[0]) : NULL;
+    Node *old = arguments(nargs, 3) ? node_arg(self, args[0]) : NULL;
     Py_ssize_t length = old == NULL ? 0 : PyLong_AsSsize_t(args[2]);
     if (old == NULL || (length == -1 && PyErr_Occurred()))
         return NULL;
@@ -183,7 +177,7 @@ PyDoc_STRVAR(join_doc, "join(number, child, tokens): the node leaves, and its on
 
 static PyObject *join(Prefixes *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Node *node = count_is(nargs, 3) ? node_arg(self, args[0]) : NULL, *child = node ? node_arg(self, args[1]) : NULL;
+    Node *node = arguments(nargs, 3) ? node_arg(self, args[0]) : NULL, *child = node ? node_arg(self, args[1]) : NULL;
     if (child == NULL)
         return NULL;
     int32_t number = (int32_t)PyLong_AsLong(args[0]), below = (int32_t)PyLong_AsLong(args[1]);
@@ -351,24 +345,4 @@ static PyType_Spec type_spec = {
     .slots = type_slots,
 };
 
-static int execute(PyObject *module)
-{
-    PyObject *type = PyType_FromModuleAndSpec(module, &type_spec, NULL);
-    int added = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
-    Py_XDECREF(type);
-    return added;
-}
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_prefixes",
-    .m_doc = "A tree grown by prefixes, laid out for look-ups.",
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__prefixes(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE_OF_TYPE(_prefixes, "A tree grown by prefixes, laid out for look-ups.", type_spec)

@@ -49,6 +49,7 @@ def _check_content(node: Node, *, prefixes: bool) -> None:
     _require(len(node.tokens) == len(node.blocks) == len(set(node.blocks)), "blocks repeat or lack a length", node)
     _require(node.total == sum(node.tokens), "the total is not that of its lengths", node)
     _require(node.own == len(node.blocks) - node.start, "the number of its own blocks is wrong", node)
+    _require(node.own_tokens == sum(node.tokens[node.start :]), "the tokens of its own blocks are wrong", node)
     if node.parent is None:
         return
     _require(node.start == common_prefix(node.parent.blocks, node.blocks), "start is wrong", node)

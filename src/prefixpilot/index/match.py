@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixpilot.core import BlockId
@@ -169,7 +170,11 @@ def match_guided(root: Node, blocks: Sequence[BlockId], guide: Guide) -> Match:
 def matched_at(node: Node, matched: int) -> Match:
     """A match of the first ``matched`` blocks of a node: below it, if it is an internal node matched whole."""
     whole = matched == len(node.blocks) and (node.parent is None or not node.is_leaf)
-    return Match(node, node.blocks[:matched], not whole)
+    return _match((node, node.blocks[:matched], not whole))
+
+
+_match = partial(tuple.__new__, Match)
+"""``Match`` of a tuple, without the Python frame."""
 
 
 def _shared_branches(node: Node, rank: dict[BlockId, int]) -> list[BlockId]:

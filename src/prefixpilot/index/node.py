@@ -20,6 +20,7 @@ class Node:
     Attributes:
         blocks: all blocks from the root, in prompt order; distinct.
         tokens: their lengths, in parallel.
+        own_tokens: tokens of the blocks beyond the parent's.
         start: number of leading blocks equal to the parent's. In a tree grown by prefixes this is all of the parent's.
         own: number of blocks beyond the parent's.
         total: sum of ``tokens``.
@@ -46,6 +47,7 @@ class Node:
         "length",
         "number",
         "own",
+        "own_tokens",
         "parent",
         "request_ids",
         "slot",
@@ -59,7 +61,7 @@ class Node:
         self.blocks = blocks
         self.tokens = tokens
         self.distance = distance
-        self.total = sum(tokens)
+        self.total = self.own_tokens = sum(tokens)
         self.start = 0
         self.own = self.length = len(blocks)
         self.frequency = 0
@@ -76,11 +78,6 @@ class Node:
         """Whether it stands for a context that was sent, not for a prefix shared by several."""
         return not self.children
 
-    @property
-    def own_tokens(self) -> int:
-        """Tokens of the blocks beyond the parent's."""
-        return sum(self.tokens[self.start :])
-
     def attach(self, child: Node, slot: int | None = None) -> None:
         """Make ``child`` a child: at the end, or in the place of the child at ``slot`` (see :meth:`replace`).
 
@@ -96,6 +93,7 @@ class Node:
         blocks = child.blocks
         start = child.start = common_prefix(self.blocks, blocks)
         child.own = len(blocks) - start
+        child.own_tokens = sum(child.tokens[start:]) if start else child.total
         self.children[slot] = child
         first = self.branches.setdefault(blocks[start] if child.own else None, child)
         if first is not child:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 from prefixpilot.annotations import block_names, estimate_annotation_tokens, free_number
@@ -83,11 +84,10 @@ class Planner:
         if lead:
             for block in prefix:
                 del length_of[block]
-            tail = Tail(prefix, tuple(length_of), tuple(length_of.values()), self.forest.live(key))
+            tail = _tail((prefix, tuple(length_of), tuple(length_of.values()), self.forest.live(key)))
             wish = (*prefix, *self.tails.lead(key, tail))
         if arranger is None and len(ids) == len(stored):
-            order = order_blocks(ids, wish)
-            plan = self._plan(request, record, stored, order, None, len(prefix))
+            plan = self._plan(request, record, stored, order_blocks(ids, wish), None, len(prefix))
         else:
             plan = self.with_prefix(request, record, stored, wish, cached=len(prefix), arranger=arranger)
         return self.gated(request, record, plan) if gated else plan
@@ -163,7 +163,7 @@ class Planner:
 
     def learn(self, plan: Plan) -> None:
         """Take a plan as sent. The bounds are left to ``forest.trim``."""
-        key = TreeKey(plan.tenant, plan.scope)
+        key = _tree_key((plan.tenant, plan.scope))
         if plan.gain is not None:
             self.gate.add(key, plan.gain)
         if plan.turn:
@@ -193,7 +193,7 @@ class Planner:
             planned = assemble(stored, order, places, record, templates, self.config.labels)
             labels = tuple(map(_LABEL, planned))
         annotation = relevance_annotation(order, labels, templates, self.config.annotate, distinct=counted)
-        locations = () if places is None else map(_LOCATION, planned)
+        annotations = (annotation,) if places is None else (annotation, *map(_LOCATION, planned))
         return new_plan(
             request.request_id,
             request.tenant,
@@ -205,7 +205,7 @@ class Planner:
             record.turns,
             record.opener,
             templates,
-            self._annotation_tokens(annotation, *locations),
+            self._annotation_tokens(annotations),
             None,  # gain
             record.next_number,  # first_number
         )
@@ -218,11 +218,17 @@ class Planner:
         first = free_number(record.next_number, len(stored), texts, self.config.templates)
         return record if first == record.next_number else replace(record, next_number=first)
 
-    def _annotation_tokens(self, *annotations: str | None) -> int:
-        texts = [text for text in annotations if text is not None]
+    def _annotation_tokens(self, annotations: Sequence[str | None]) -> int:
+        tokens = 0
+        for text in annotations:
+            if text is not None:
+                tokens += self._length_of(text)
+        return tokens
+
+    def _length_of(self, annotation: str) -> int:
         if self._count_tokens is not None:
-            return sum(map(self._count_tokens, texts))
-        return sum([estimate_annotation_tokens(text, self.config.templates) for text in texts])
+            return self._count_tokens(annotation)
+        return estimate_annotation_tokens(annotation, self.config.templates)
 
 
 def columns(blocks: Sequence[PlannedBlock]) -> Columns:
@@ -255,7 +261,12 @@ def in_full(plan: Plan) -> Columns:
 
 def tree_key(request: Request) -> TreeKey:
     """The tree that a request belongs to."""
-    return TreeKey(request.tenant, request.scope)
+    return _tree_key((request.tenant, request.scope))
+
+
+_tail = partial(tuple.__new__, Tail)
+_tree_key = partial(tuple.__new__, TreeKey)
+"""Named tuples of a tuple, without the Python frame."""
 
 
 def distinct(stored: Sequence[StoredBlock]) -> tuple[BlockId, ...]:

@@ -299,17 +299,4 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_agglomerate",
-    .m_doc = "Greedy agglomeration by shared tokens, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__agglomerate(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_agglomerate, "Greedy agglomeration by shared tokens, compiled.", methods)

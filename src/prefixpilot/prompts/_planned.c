@@ -2,15 +2,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <structmember.h>
+
+#include "../_buffers.h"
+
 enum { ID, BLOCK, POSITION, LABEL, ANNOTATION, TOKENS, FIELDS };
 enum { STORED_ID, STORED_BLOCK, STORED_TOKENS, STORED_KEY, STORED_FIELDS };
-
-static int arguments(Py_ssize_t given, Py_ssize_t expected)
-{
-    if (given != expected)
-        PyErr_Format(PyExc_TypeError, "%zd arguments were expected", expected);
-    return given == expected;
-}
 
 /* The record at `at` of a sequence, borrowed. */
 static PyObject *record(PyObject *all, Py_ssize_t at, Py_ssize_t fields)
@@ -64,10 +61,29 @@ static PyObject *planned(PyObject *module, PyObject *const *args, Py_ssize_t nar
     return result;
 }
 
-/* Adds an attribute of a block to a list, if it is not empty. */
-static int add_text(PyObject *texts, PyObject *block, PyObject *name)
+/* Where objects of a type keep an attribute, as those of classes with slots do; 0: they must be asked for it. */
+static Py_ssize_t slot_of(PyTypeObject *type, PyObject *name)
 {
-    PyObject *text = PyObject_GetAttr(block, name);
+    PyObject *found = PyDict_GetItemWithError(type->tp_dict, name);
+    if (found == NULL || !Py_IS_TYPE(found, &PyMemberDescr_Type) || type->tp_getattro != PyObject_GenericGetAttr) {
+        PyErr_Clear();
+        return 0;
+    }
+    const PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
+    return member->type == T_OBJECT_EX && !(member->flags & READONLY) ? member->offset : 0;
+}
+
+static PyObject **at_slot(PyObject *object, Py_ssize_t slot)
+{
+    return (PyObject **)((char *)object + slot);
+}
+
+/* Adds an attribute of a block to a list, if it is not empty. */
+static int add_text(PyObject *texts, PyObject *block, PyObject *name, Py_ssize_t slot)
+{
+    PyObject *text = slot ? Py_XNewRef(*at_slot(block, slot)) : NULL;
+    if (text == NULL)
+        text = PyObject_GetAttr(block, name);
     int right = text != NULL;
     if (right && text != Py_None) {
         int said = PyObject_IsTrue(text);
@@ -85,10 +101,17 @@ static PyObject *texts(PyObject *module, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     PyObject *all = PySequence_Fast(args[0], "a sequence of records was expected");
     PyObject *result = all == NULL ? NULL : PyList_New(0);
+    PyTypeObject *type = NULL;
+    Py_ssize_t text = 0, title = 0;
     for (Py_ssize_t i = 0; result != NULL && i < PySequence_Fast_GET_SIZE(all); i++) {
         PyObject *stored = record(all, i, STORED_FIELDS);
         PyObject *block = stored == NULL ? NULL : PyTuple_GET_ITEM(stored, STORED_BLOCK);
-        if (block == NULL || !add_text(result, block, args[1]) || !add_text(result, block, args[2]))
+        if (block != NULL && Py_TYPE(block) != type) {
+            type = Py_TYPE(block);
+            text = slot_of(type, args[1]);
+            title = slot_of(type, args[2]);
+        }
+        if (block == NULL || !add_text(result, block, args[1], text) || !add_text(result, block, args[2], title))
             Py_CLEAR(result);
     }
     Py_XDECREF(all);
@@ -174,32 +197,62 @@ static PyObject *made(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     PyObject *nothing = PyTuple_New(0);
     PyObject *result = nothing == NULL ? NULL : PyBaseObject_Type.tp_new(type, nothing, NULL);
     Py_XDECREF(nothing);
-    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[1]); i++)
-        if (PyObject_GenericSetAttr(result, PyTuple_GET_ITEM(args[1], i), PyTuple_GET_ITEM(args[2], i)) < 0)
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[1]); i++) {
+        PyObject *name = PyTuple_GET_ITEM(args[1], i), *value = PyTuple_GET_ITEM(args[2], i);
+        Py_ssize_t slot = slot_of(type, name);
+        if (slot)
+            Py_XSETREF(*at_slot(result, slot), Py_NewRef(value));
+        else if (PyObject_GenericSetAttr(result, name, value) < 0)
             Py_CLEAR(result);
+    }
     return result;
+}
+
+PyDoc_STRVAR(named_doc, "named(order, labels, most) -> a list: the labels of the ranks below `most`, of which there are more in `order`,\n"
+                        "a permutation; None where they come first as they are.");
+
+static PyObject *named(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 3))
+        return NULL;
+    Py_ssize_t most = PyLong_AsSsize_t(args[2]), moved = 0, seen = 0;
+    if (most == -1 && PyErr_Occurred())
+        return NULL;
+    if (!PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1]) ||
+        most < 0 || most > PyTuple_GET_SIZE(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "ranks, and a label for each were expected");
+        return NULL;
+    }
+    PyObject *result = PyList_New(most);
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[0]); i++) {
+        Py_ssize_t rank = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[0], i));
+        if (rank == -1 && PyErr_Occurred())
+            Py_CLEAR(result);
+        else if (rank >= 0 && rank < most && PyList_GET_ITEM(result, rank) == NULL) {
+            PyList_SET_ITEM(result, rank, Py_NewRef(PyTuple_GET_ITEM(args[1], i)));
+            moved |= rank != i;
+            seen++;
+        }
+    }
+    if (result != NULL && seen == most && moved)
+        return result;
+    Py_XDECREF(result);
+    if (PyErr_Occurred())
+        return NULL;
+    if (seen == most)
+        Py_RETURN_NONE;
+    PyErr_SetString(PyExc_ValueError, "a permutation was expected");
+    return NULL;
 }
 
 static PyMethodDef methods[] = {
     {"lengths", lengths, METH_O, lengths_doc},
     {"made", (PyCFunction)(void (*)(void))made, METH_FASTCALL, made_doc},
+    {"named", (PyCFunction)(void (*)(void))named, METH_FASTCALL, named_doc},
     {"planned", (PyCFunction)(void (*)(void))planned, METH_FASTCALL, planned_doc},
     {"texts", (PyCFunction)(void (*)(void))texts, METH_FASTCALL, texts_doc},
     {"columns", columns, METH_O, columns_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_planned",
-    .m_doc = "Blocks of plans, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
-};
-
-PyMODINIT_FUNC PyInit__planned(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_planned, "Blocks of plans, compiled.", methods)

@@ -121,13 +121,16 @@ class Columns(NamedTuple):
     ranks: tuple[int, ...] = ()
 
 
+_columns = partial(tuple.__new__, Columns)
+
+
 def full_columns(blocks: tuple[PlannedBlock, ...]) -> Columns | None:
     """The columns of the blocks of a plan; ``None`` unless they are all distinct and in full. O(len)."""
     if not blocks:
         return Columns()
     if kernels is not None:
         found = kernels.columns(blocks)
-        return None if found is None else Columns(*found)
+        return None if found is None else _columns(found)
     ids, _, ranks, _, annotations, tokens = zip(*blocks, strict=True)
     if annotations.count(None) == len(set(ids)) == len(ids):
         return Columns(ids, tokens, ranks)
@@ -152,6 +155,9 @@ def relevance_annotation(
     ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
     would name.
     """
+    if distinct and kernels is not None and most != "all" and most < len(labels):
+        named: list[str] | None = kernels.named(order, labels, most)
+        return None if named is None else order_annotation(named, templates, rest=True)
     if most == 0 or all(map(eq, order, range(len(order)))):
         return None
     if most != "all" and len(labels) > most and (distinct or len(set(labels)) == len(labels)):

@@ -1,129 +1,174 @@
-/* Which blocks stood together, compiled: `co_occurrence` of policies.py, and how many contexts hold a block. */
+/* Which contexts hold a block, compiled: `Halves` of halves.py, and `co_occurrence` and `popularity_tokens` of policies.py. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../_buffers.h"
+#include "_halves.h"
 
 #define MOST_TOKENS ((long long)1 << 50) /* times a count, it fits */
+#define MOST_SIZE (1 << 24)
+#define FEW 64
 
-/* Both halves of a window: an int of one bit for each context, by block. */
-typedef struct {
-    PyObject *newer, *older;
-    Py_ssize_t words;
-} Halves;
+PyDoc_STRVAR(add_doc, "add(context) -> how many are held now: a sequence of distinct blocks, one or more.");
 
-static int count_bits(uint64_t word)
+static PyObject *add(Halves *self, PyObject *context)
 {
-#if defined(__GNUC__)
-    return __builtin_popcountll(word);
-#else
-    int bits = 0;
-    for (; word; word &= word - 1)
-        bits++;
-    return bits;
-#endif
-}
-
-static int64_t count_all(const uint64_t *bits, Py_ssize_t words)
-{
-    int64_t count = 0;
-    for (Py_ssize_t i = 0; i < words; i++)
-        count += count_bits(bits[i]);
-    return count;
-}
-
-static int bytes_of(PyObject *number, unsigned char *bytes, Py_ssize_t size)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    Py_ssize_t needed = PyLong_AsNativeBytes(number, bytes, size, Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER);
-    if (needed > size)
-        PyErr_SetString(PyExc_OverflowError, "more bits than the window has");
-    return needed >= 0 && needed <= size;
-#else
-    return _PyLong_AsByteArray((PyLongObject *)number, bytes, (size_t)size, 1, 0) == 0;
-#endif
-}
-
-/* Adds the bits of a block in one half. */
-static int add_half(PyObject *half, PyObject *block, uint64_t *bits, Py_ssize_t words)
-{
-    unsigned char bytes[8];
-    PyObject *number = PyDict_GetItemWithError(half, block);
-    if (number == NULL)
-        return !PyErr_Occurred();
-    if (!PyLong_Check(number)) {
-        PyErr_SetString(PyExc_TypeError, "ints were expected");
-        return 0;
-    }
-    uint64_t few[16], *more = words <= 16 ? few : malloc((size_t)words * sizeof(uint64_t));
-    if (more == NULL) {
-        PyErr_NoMemory();
-        return 0;
-    }
-    int right = bytes_of(number, (unsigned char *)more, words * 8);
-    for (Py_ssize_t i = 0; right && i < words; i++) {
-        memcpy(bytes, &more[i], 8);
-        bits[i] |= (uint64_t)bytes[0] | (uint64_t)bytes[1] << 8 | (uint64_t)bytes[2] << 16 | (uint64_t)bytes[3] << 24 |
-                   (uint64_t)bytes[4] << 32 | (uint64_t)bytes[5] << 40 | (uint64_t)bytes[6] << 48 | (uint64_t)bytes[7] << 56;
-    }
-    if (more != few)
-        free(more);
-    return right;
-}
-
-static int holders_of(const Halves *halves, PyObject *block, uint64_t *bits)
-{
-    memset(bits, 0, (size_t)halves->words * sizeof(uint64_t));
-    return add_half(halves->newer, block, bits, halves->words) && add_half(halves->older, block, bits, halves->words);
-}
-
-static int halves_of(PyObject *const *args, Halves *halves)
-{
-    halves->newer = args[0];
-    halves->older = args[1];
-    Py_ssize_t size = PyLong_AsSsize_t(args[2]);
-    if (size == -1 && PyErr_Occurred())
-        return 0;
-    if (!PyDict_Check(halves->newer) || !PyDict_Check(halves->older) || size < 1 || size > 1 << 24) {
-        PyErr_SetString(PyExc_TypeError, "two dicts and the number of their bits were expected");
-        return 0;
-    }
-    halves->words = (size + 63) / 64;
-    return 1;
-}
-
-static int arguments(Py_ssize_t given, Py_ssize_t expected)
-{
-    if (given != expected)
-        PyErr_Format(PyExc_TypeError, "%zd arguments were expected", expected);
-    return given == expected;
-}
-
-PyDoc_STRVAR(counts_doc, "counts(newer, older, size, blocks) -> a list: in how many contexts each of a tuple of blocks stood.");
-
-static PyObject *counts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    Halves halves;
-    if (!arguments(nargs, 4) || !halves_of(args, &halves))
+    PyObject *blocks = PySequence_Tuple(context);
+    if (blocks == NULL)
         return NULL;
-    if (!PyTuple_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "a tuple of blocks was expected");
-        return NULL;
+    if (self->used == self->size) {
+        if (!clear_half(&self->half[!self->newer])) {
+            Py_DECREF(blocks);
+            return NULL;
+        }
+        self->newer = !self->newer;
+        self->used = 0;
+        self->before = self->size;
     }
-    uint64_t *bits = malloc((size_t)halves.words * sizeof(uint64_t));
-    PyObject *result = bits == NULL ? PyErr_NoMemory() : PyList_New(PyTuple_GET_SIZE(args[3]));
-    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(args[3]); i++) {
-        PyObject *count = NULL;
-        if (holders_of(&halves, PyTuple_GET_ITEM(args[3], i), bits))
-            count = PyLong_FromLongLong(count_all(bits, halves.words));
-        if (count == NULL)
+    Half *half = &self->half[self->newer];
+    int32_t slot = self->used;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(blocks); i++) {
+        PyObject *block = PyTuple_GET_ITEM(blocks, i);
+        int32_t at = row_of(half, block);
+        if (at == -1)
+            at = new_row(half, block, self->words);
+        if (at < 0) {
+            Py_DECREF(blocks);
+            return NULL;
+        }
+        uint64_t *word = &half->bits[(size_t)at * (size_t)self->words + (size_t)(slot >> 6)], bit = (uint64_t)1 << (slot & 63);
+        half->counts[at] += !(*word & bit);
+        *word |= bit;
+    }
+    self->used = slot + 1;
+    Py_DECREF(blocks);
+    return PyLong_FromLong(self->before + self->used);
+}
+
+PyDoc_STRVAR(counts_doc, "counts(blocks) -> a list: in how many contexts each block of a sequence stood.");
+
+static PyObject *counts(Halves *self, PyObject *sequence)
+{
+    PyObject *blocks = PySequence_Tuple(sequence);
+    PyObject *result = blocks == NULL ? NULL : PyList_New(PyTuple_GET_SIZE(blocks));
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(blocks); i++) {
+        int64_t count = count_of(self, PyTuple_GET_ITEM(blocks, i));
+        PyObject *number = count < 0 ? NULL : PyLong_FromLongLong(count);
+        if (number == NULL)
             Py_CLEAR(result);
         else
-            PyList_SET_ITEM(result, i, count);
+            PyList_SET_ITEM(result, i, number);
     }
-    free(bits);
+    Py_XDECREF(blocks);
+    return result;
+}
+
+/* An int of the bits of a row, moved up to the slots of its half. */
+static PyObject *number_of(const Halves *self, int half, int32_t at)
+{
+    PyObject *number = PyLong_FromLong(0), *by = PyLong_FromLong(64);
+    for (int32_t word = self->words - 1; number != NULL && by != NULL && word >= 0; word--) {
+        uint64_t bits = self->half[half].bits[(size_t)at * (size_t)self->words + (size_t)word];
+        PyObject *moved = PyNumber_Lshift(number, by), *low = PyLong_FromUnsignedLongLong(bits);
+        Py_SETREF(number, moved == NULL || low == NULL ? NULL : PyNumber_Or(moved, low));
+        Py_XDECREF(moved);
+        Py_XDECREF(low);
+    }
+    Py_XSETREF(by, PyLong_FromLong(half ? self->size : 0));
+    PyObject *result = number == NULL || by == NULL ? NULL : PyNumber_Lshift(number, by);
+    Py_XDECREF(number);
+    Py_XDECREF(by);
+    return result;
+}
+
+PyDoc_STRVAR(holders_doc, "holders(block) -> an int, of one bit for each context that holds it.");
+
+static PyObject *holders(Halves *self, PyObject *block)
+{
+    PyObject *both = PyLong_FromLong(0);
+    for (int i = 0; both != NULL && i < 2; i++) {
+        int32_t at = row_of(&self->half[i], block);
+        if (at == -1)
+            continue;
+        PyObject *number = at == -2 ? NULL : number_of(self, i, at);
+        Py_SETREF(both, number == NULL ? NULL : PyNumber_Or(both, number));
+        Py_XDECREF(number);
+    }
+    return both;
+}
+
+static PyObject *content(const Halves *self, int half)
+{
+    PyObject *result = PyDict_New(), *block, *row;
+    for (Py_ssize_t at = 0; result != NULL && PyDict_Next(self->half[half].rows, &at, &block, &row);) {
+        PyObject *number = number_of(self, half, (int32_t)PyLong_AsLong(row));
+        if (number == NULL || PyDict_SetItem(result, block, number) < 0)
+            Py_CLEAR(result);
+        Py_XDECREF(number);
+    }
+    return result;
+}
+
+PyDoc_STRVAR(contents_doc, "contents() -> (older, newer): dicts of the holders of each block.");
+
+static PyObject *contents(Halves *self, PyObject *nothing)
+{
+    PyObject *older = content(self, !self->newer), *newer = older == NULL ? NULL : content(self, self->newer);
+    PyObject *both = newer == NULL ? NULL : PyTuple_Pack(2, older, newer);
+    Py_XDECREF(older);
+    Py_XDECREF(newer);
+    return both;
+}
+
+/* A length that can be multiplied by a count; -1: it is too large or negative; -2: an error. */
+static long long length_of(PyObject *tokens)
+{
+    int overflow;
+    long long length = PyLong_AsLongLongAndOverflow(tokens, &overflow);
+    if (length == -1 && PyErr_Occurred())
+        return -2;
+    return overflow || length < 0 || length > MOST_TOKENS ? -1 : length;
+}
+
+static int are_parallel(PyObject *rest, PyObject *tokens)
+{
+    if (PyTuple_Check(rest) && PyTuple_Check(tokens) && PyTuple_GET_SIZE(rest) == PyTuple_GET_SIZE(tokens))
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "tuples of blocks, and a length for each of the rest were expected");
+    return 0;
+}
+
+PyDoc_STRVAR(most_used_doc, "most_used(rest, tokens) -> list of the blocks of `rest`, by contexts x tokens, ties by place; or None where\n"
+                            "lengths are beyond 2^50, or blocks more than 64.");
+
+static PyObject *most_used(Halves *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!arguments(nargs, 2) || !are_parallel(args[0], args[1]))
+        return NULL;
+    PyObject *order[FEW];
+    long long worth[FEW];
+    Py_ssize_t count = PyTuple_GET_SIZE(args[0]);
+    if (count > FEW)
+        Py_RETURN_NONE;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        long long length = length_of(PyTuple_GET_ITEM(args[1], i));
+        PyObject *block = PyTuple_GET_ITEM(args[0], i);
+        int64_t uses = length < 0 ? 0 : count_of(self, block);
+        if (length == -1)
+            Py_RETURN_NONE;
+        if (length < 0 || uses < 0)
+            return NULL;
+        Py_ssize_t at = i;
+        for (; at > 0 && worth[at - 1] < uses * length; at--) {
+            worth[at] = worth[at - 1];
+            order[at] = order[at - 1];
+        }
+        worth[at] = uses * length;
+        order[at] = block;
+    }
+    PyObject *result = PyList_New(count);
+    for (Py_ssize_t i = 0; result != NULL && i < count; i++)
+        PyList_SET_ITEM(result, i, Py_NewRef(order[i]));
     return result;
 }
 
@@ -151,7 +196,7 @@ static Py_ssize_t worth_most(Candidates *all)
         Candidate one = all->left[i];
         for (Py_ssize_t word = 0; word < all->words; word++)
             one.bits[word] &= all->common[word];
-        int64_t count = count_all(one.bits, all->words);
+        int64_t count = bits_in(one.bits, all->words);
         if (count < all->least)
             continue;
         if ((double)count >= all->needed && count * one.tokens > best_worth) {
@@ -194,57 +239,58 @@ static int pick(Candidates *all, PyObject *rest, PyObject *lead, Py_ssize_t most
     return 1;
 }
 
-/* 1; 0 is an error; -1: a length is too large to be multiplied here. */
-static int fill(Candidates *all, const Halves *halves, PyObject *prefix, PyObject *rest, PyObject *tokens)
+/* Those of the rest for which enough contexts can speak. 1; 0 is an error; -1: a length is too large to be multiplied. */
+static int fill(Candidates *all, const Halves *self, PyObject *prefix, PyObject *rest, PyObject *tokens)
 {
     memset(all->common, 0xff, (size_t)all->words * sizeof(uint64_t));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(prefix); i++) {
-        if (!holders_of(halves, PyTuple_GET_ITEM(prefix, i), all->rows))
+        if (!holders_of(self, PyTuple_GET_ITEM(prefix, i), all->rows))
             return 0;
         for (Py_ssize_t word = 0; word < all->words; word++)
             all->common[word] &= all->rows[word];
     }
-    for (Py_ssize_t i = 0; i < all->count; i++) {
-        int overflow;
-        Candidate *one = &all->left[i];
-        *one = (Candidate){i, PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(tokens, i), &overflow), all->rows + i * all->words};
-        if (one->tokens == -1 && PyErr_Occurred())
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); i++) {
+        long long length = length_of(PyTuple_GET_ITEM(tokens, i));
+        if (length < 0)
+            return length == -1 ? -1 : 0;
+        int64_t uses = count_of(self, PyTuple_GET_ITEM(rest, i));
+        if (uses < 0)
             return 0;
-        if (overflow || one->tokens < 0 || one->tokens > MOST_TOKENS)
-            return -1;
-        if (!holders_of(halves, PyTuple_GET_ITEM(rest, i), one->bits))
+        if (uses < all->least)
+            continue;
+        Candidate *one = &all->left[all->count];
+        *one = (Candidate){i, length, all->rows + all->count * all->words};
+        if (!holders_of(self, PyTuple_GET_ITEM(rest, i), one->bits))
             return 0;
+        all->count++;
     }
     return 1;
 }
 
-PyDoc_STRVAR(co_occurrence_doc, "co_occurrence(newer, older, size, prefix, rest, tokens, needed, least, most) -> list of blocks of `rest`,\n"
-                                "or None where lengths are beyond 2^50.");
+PyDoc_STRVAR(co_occurrence_doc, "co_occurrence(prefix, rest, tokens, needed, least, most) -> list of blocks of `rest`, or None where lengths\n"
+                                "are beyond 2^50.");
 
-static PyObject *co_occurrence(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *co_occurrence(Halves *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Halves halves;
-    if (!arguments(nargs, 9) || !halves_of(args, &halves))
+    if (!arguments(nargs, 6) || !are_parallel(args[1], args[2]))
         return NULL;
-    PyObject *prefix = args[3], *rest = args[4], *tokens = args[5];
-    double needed = PyFloat_AsDouble(args[6]);
-    Py_ssize_t least = PyLong_AsSsize_t(args[7]), most = PyLong_AsSsize_t(args[8]);
+    double needed = PyFloat_AsDouble(args[3]);
+    Py_ssize_t least = PyLong_AsSsize_t(args[4]), most = PyLong_AsSsize_t(args[5]);
     if (PyErr_Occurred())
         return NULL;
-    if (!PyTuple_Check(prefix) || !PyTuple_Check(rest) || !PyTuple_Check(tokens) || least < 1 ||
-        PyTuple_GET_SIZE(rest) != PyTuple_GET_SIZE(tokens)) {
-        PyErr_SetString(PyExc_TypeError, "tuples of blocks, and a length for each of the rest were expected");
+    if (!PyTuple_Check(args[0]) || least < 1) {
+        PyErr_SetString(PyExc_TypeError, "a tuple of blocks, and 1 or more were expected");
         return NULL;
     }
-    Py_ssize_t count = PyTuple_GET_SIZE(rest);
-    Candidates all = {count, halves.words, NULL, NULL, NULL, needed, least};
-    all.common = malloc((size_t)(count + 2) * (size_t)halves.words * sizeof(uint64_t));
-    all.left = malloc((size_t)(count + 1) * sizeof(Candidate));
+    Py_ssize_t room = PyTuple_GET_SIZE(args[1]) + 1, words = 2 * (Py_ssize_t)self->words;
+    Candidates all = {0, words, NULL, NULL, NULL, needed, least};
+    all.common = malloc((size_t)(room + 1) * (size_t)words * sizeof(uint64_t));
+    all.left = malloc((size_t)room * sizeof(Candidate));
     PyObject *lead = all.common == NULL || all.left == NULL ? PyErr_NoMemory() : PyList_New(0);
     if (lead != NULL) {
-        all.rows = all.common + halves.words;
-        int filled = fill(&all, &halves, prefix, rest, tokens);
-        if (filled <= 0 || !pick(&all, rest, lead, most))
+        all.rows = all.common + words;
+        int filled = fill(&all, self, args[0], args[1], args[2]);
+        if (filled <= 0 || !pick(&all, args[1], lead, most))
             Py_CLEAR(lead);
         if (filled < 0)
             lead = Py_NewRef(Py_None);
@@ -254,23 +300,58 @@ static PyObject *co_occurrence(PyObject *module, PyObject *const *args, Py_ssize
     return lead;
 }
 
+static PyObject *new_halves(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+    int size;
+    if (!PyArg_ParseTuple(args, "i", &size))
+        return NULL;
+    if (size < 2 || size % 2 || size > MOST_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "an even number of contexts from 2 to 2^24 was expected");
+        return NULL;
+    }
+    Halves *self = (Halves *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->size = size / 2;
+    self->words = (self->size + 63) / 64;
+    if (!clear_half(&self->half[0]) || !clear_half(&self->half[1]))
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void dealloc(Halves *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    for (int i = 0; i < 2; i++) {
+        Py_XDECREF(self->half[i].rows);
+        free(self->half[i].bits);
+        free(self->half[i].counts);
+    }
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
 static PyMethodDef methods[] = {
-    {"counts", (PyCFunction)(void (*)(void))counts, METH_FASTCALL, counts_doc},
+    {"add", (PyCFunction)add, METH_O, add_doc},
+    {"holders", (PyCFunction)holders, METH_O, holders_doc},
+    {"counts", (PyCFunction)counts, METH_O, counts_doc},
+    {"contents", (PyCFunction)contents, METH_NOARGS, contents_doc},
+    {"most_used", (PyCFunction)(void (*)(void))most_used, METH_FASTCALL, most_used_doc},
     {"co_occurrence", (PyCFunction)(void (*)(void))co_occurrence, METH_FASTCALL, co_occurrence_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+PyDoc_STRVAR(halves_doc, "Halves(size): no contexts yet. Not thread-safe beyond the lock.");
 
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_bits",
-    .m_doc = "Which blocks stood together, compiled.",
-    .m_methods = methods,
-    .m_slots = slots,
+static PyType_Slot type_slots[] = {
+    {Py_tp_doc, (void *)halves_doc}, {Py_tp_new, new_halves}, {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {0, NULL},
 };
 
-PyMODINIT_FUNC PyInit__bits(void)
-{
-    return PyModuleDef_Init(&module);
-}
+static PyType_Spec type_spec = {
+    .name = "prefixpilot.tails._bits.Halves",
+    .basicsize = sizeof(Halves),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = type_slots,
+};
+
+MODULE_OF_TYPE(_bits, "Which contexts hold a block, compiled.", type_spec)

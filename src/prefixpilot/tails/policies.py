@@ -59,6 +59,9 @@ def popularity(window: Window, tail: Tail) -> list[BlockId]:
 
 def popularity_tokens(window: Window, tail: Tail) -> list[BlockId]:
     """By recent contexts that hold the block x its tokens; ties by relevance. O(k log k)."""
+    found = window.most_used(tail.rest, tail.tokens)
+    if found is not None:
+        return found
     uses = zip(tail.rest, window.counts(tail.rest), tail.tokens, strict=True)
     return _by_worth({block: count * tokens for block, count, tokens in uses})
 

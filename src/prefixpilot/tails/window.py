@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib import import_module
-from typing import Any
 
 from prefixpilot.core import BlockId
 from prefixpilot.errors import ConfigError, InvariantError
-
-try:
-    kernels: Any = import_module("prefixpilot.tails._bits")
-except ImportError:
-    kernels = None
+from prefixpilot.tails.halves import Halves, halves
 
 
 class Window:
@@ -31,9 +25,7 @@ class Window:
         if size < 2 or size % 2:
             raise ConfigError("size", f"is {size}", "use an even int of 2 or more")
         self.size = size
-        self._older: dict[BlockId, int] = {}
-        self._newer: dict[BlockId, int] = {}
-        self._slot = 0
+        self._halves = halves(size)
         self._len = 0
 
     def __len__(self) -> int:
@@ -42,21 +34,15 @@ class Window:
 
     def add(self, context: Iterable[BlockId]) -> int:
         """A context of distinct blocks, one or more, was sent; returns how many more are held now. O(blocks)."""
-        half, before = self.size // 2, self._len
-        if self._slot % half == 0 and self._newer:
-            self._len = min(self._len, half)
-            self._older, self._newer = self._newer, {}
-        bit, newer = 1 << self._slot, self._newer
-        for block in context:
-            newer[block] = newer.get(block, 0) | bit
-        self._slot = (self._slot + 1) % self.size
-        self._len += 1
-        return self._len - before
+        before = self._len
+        held: int = self._halves.add(context)
+        self._len = held
+        return held - before
 
     def contexts(self) -> list[list[BlockId]]:
         """The contexts held, oldest first: added to a new window they make one that behaves as this. O(everything)."""
         result: list[list[BlockId]] = []
-        for half in (self._older, self._newer):
+        for half in self._halves.contents():
             by_slot: dict[int, list[BlockId]] = {}
             for block, bits in half.items():
                 while bits:
@@ -68,7 +54,8 @@ class Window:
 
     def holders(self, block: BlockId) -> int:
         """The slots whose context holds ``block``, as a bit set; 0 if none does."""
-        return self._newer.get(block, 0) | self._older.get(block, 0)
+        found: int = self._halves.holders(block)
+        return found
 
     def holders_of_all(self, blocks: Iterable[BlockId]) -> int:
         """The slots whose context holds each of ``blocks``; every bit is set (-1) for none of them."""
@@ -79,14 +66,18 @@ class Window:
 
     def holders_of_each(self, blocks: Iterable[BlockId]) -> list[int]:
         """:meth:`holders` of many blocks, in parallel."""
-        newer, older = self._newer, self._older
-        return [newer.get(block, 0) | older.get(block, 0) for block in blocks]
+        return [self.holders(block) for block in blocks]
 
     def counts(self, blocks: Sequence[BlockId]) -> list[int]:
         """How many contexts hold each of these blocks, in parallel."""
-        if kernels is None:
-            return [holders.bit_count() for holders in self.holders_of_each(blocks)]
-        found: list[int] = kernels.counts(self._newer, self._older, self.size, tuple(blocks))
+        found: list[int] = self._halves.counts(blocks)
+        return found
+
+    def most_used(self, rest: Sequence[BlockId], tokens: Sequence[int]) -> list[BlockId] | None:
+        """:func:`~prefixpilot.tails.policies.popularity_tokens` by a kernel; ``None`` where there is none for it."""
+        if isinstance(self._halves, Halves):
+            return None
+        found: list[BlockId] | None = self._halves.most_used(tuple(rest), tuple(tokens))
         return found
 
     def standing_together(
@@ -104,21 +95,27 @@ class Window:
             needed, least: contexts that speak for the first block, and for each.
             most: so many blocks or fewer.
         """
-        if kernels is None:
+        if isinstance(self._halves, Halves):
             return None
-        together: list[BlockId] | None = kernels.co_occurrence(
-            self._newer, self._older, self.size, prefix, tuple(rest), tuple(tokens), needed, least, most
+        together: list[BlockId] | None = self._halves.co_occurrence(
+            prefix, tuple(rest), tuple(tokens), needed, least, most
         )
         return together
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` unless each half keeps to its own slots. O(everything)."""
         half = self.size // 2
+        older, newer = (_all_bits(part.values()) for part in self._halves.contents())
         low = (1 << half) - 1
-        newer_is_high = (self._slot - 1) % self.size >= half
-        newer, older = (low << half, low) if newer_is_high else (low, low << half)
-        strays = any(bits & ~newer for bits in self._newer.values()) or any(
-            bits & ~older for bits in self._older.values()
-        )
-        if strays or not 0 <= self._len <= self.size:
+        apart = (not older & low and not newer & ~low) or (not older & ~low and not newer & low)
+        if not apart or older | newer >= 1 << self.size:
             raise InvariantError("window: a half uses the slots of the other")
+        if not (older | newer).bit_count() == self._len <= self.size:
+            raise InvariantError("window: holds another number of contexts than it counts")
+
+
+def _all_bits(numbers: Iterable[int]) -> int:
+    every = 0
+    for bits in numbers:
+        every |= bits
+    return every
