@@ -209,8 +209,8 @@ def arms(args: argparse.Namespace, done: Container[str]) -> Iterator[tuple[str, 
             told[f"{cache}: one proxy"] = partial(arm, "context-aware", ENGINES, cache, work, replicas=1)
         for policy in args.only or POLICIES:
             name = policy + (" (killed)" if args.kill else "") + (" (all engines)" if args.all_engines else "")
-            run = partial(arm, policy, ENGINES, cache, work, kill=args.kill, own=not args.all_engines)
-            told[f"{cache}: {name}"] = run
+            own = not args.all_engines
+            told[f"{cache}: {name}"] = partial(arm, policy, ENGINES, cache, work, kill=args.kill, own=own)
     for name, run in told.items():
         if name not in done:
             yield name, run()

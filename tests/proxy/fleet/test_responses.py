@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -71,7 +71,7 @@ def _json(status: bytes, body: Any) -> bytes:
 
 
 @contextmanager
-def setup(fleet: FleetSettings = SLOW, routing: str = "round_robin") -> Iterator[tuple[RunningProxy, list[Keeper]]]:
+def setup(fleet: FleetSettings = SLOW, routing: Literal["round_robin", "context_aware"] = "round_robin") -> Iterator[tuple[RunningProxy, list[Keeper]]]:
     """Two engines by turns, so that what goes to its own goes there for no other reason."""
     keepers = [Keeper(0), Keeper(1)]
     with ExitStack() as stack:

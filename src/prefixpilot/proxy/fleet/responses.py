@@ -41,7 +41,7 @@ class ResponseHomes:
 
     def of(self, response_id: str | None) -> int | None:
         """Who made it; ``None``: nobody knows."""
-        if response_id not in self._engine:
+        if response_id is None or response_id not in self._engine:
             return None
         self._engine.move_to_end(response_id)
         return self._engine[response_id]
