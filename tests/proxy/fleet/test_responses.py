@@ -71,7 +71,9 @@ def _json(status: bytes, body: Any) -> bytes:
 
 
 @contextmanager
-def setup(fleet: FleetSettings = SLOW, routing: Literal["round_robin", "context_aware"] = "round_robin") -> Iterator[tuple[RunningProxy, list[Keeper]]]:
+def setup(
+    fleet: FleetSettings = SLOW, routing: Literal["round_robin", "context_aware"] = "round_robin"
+) -> Iterator[tuple[RunningProxy, list[Keeper]]]:
     """Two engines by turns, so that what goes to its own goes there for no other reason."""
     keepers = [Keeper(0), Keeper(1)]
     with ExitStack() as stack:
