@@ -1,8 +1,9 @@
 """Proxy replicas under Ray Serve before simulated engines: hit rate and imbalance by policy, and what a kill costs.
 
     python -m benchmarks.ray_serve [--sessions 128] [--cache-tokens 8000 16000] [--only context-aware ...] [--kill]
+                                   [--more]
 
-in an environment with Ray.
+in an environment with Ray. Saved after each arm; `--more` goes on with what an earlier run has saved.
 
 Half of the sessions are conversations of four turns whose documents recur in them, half are four questions each on a
 corpus with topics; 32 sessions at a time. Two proxy replicas, one door, four engines with a cache each, all Serve
@@ -20,14 +21,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 
 import ray
-from benchmarks.machine import save
+from benchmarks.machine import RESULTS, save
 from ray import serve
 
 from prefixpilot.ray import app, engines
@@ -197,16 +199,28 @@ def arm(
     return {**seen.report(count), "seconds": round(seconds, 1)}
 
 
-def arms(args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def arms(args: argparse.Namespace, done: Container[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those that are not done, by name."""
     work = mixed(args.sessions)
+    told: dict[str, Callable[[], dict[str, Any]]] = {}
     for cache in args.cache_tokens:
         if not args.kill:
-            yield f"{cache}: one engine", arm("context-aware", 1, ENGINES * cache, work, replicas=1)
-            yield f"{cache}: one proxy", arm("context-aware", ENGINES, cache, work, replicas=1)
+            told[f"{cache}: one engine"] = partial(arm, "context-aware", 1, ENGINES * cache, work, replicas=1)
+            told[f"{cache}: one proxy"] = partial(arm, "context-aware", ENGINES, cache, work, replicas=1)
         for policy in args.only or POLICIES:
             name = policy + (" (killed)" if args.kill else "") + (" (all engines)" if args.all_engines else "")
             own = not args.all_engines
-            yield f"{cache}: {name}", arm(policy, ENGINES, cache, work, kill=args.kill, own=own)
+            told[f"{cache}: {name}"] = partial(arm, policy, ENGINES, cache, work, kill=args.kill, own=own)
+    for name, run in told.items():
+        if name not in done:
+            yield name, run()
+
+
+def saved(name: str) -> dict[str, Any]:
+    """The arms of an earlier run."""
+    path = RESULTS / f"{name}.json"
+    arms: dict[str, Any] = json.loads(path.read_text())["arms"] if path.exists() else {}
+    return arms
 
 
 def main() -> None:
@@ -218,21 +232,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=POLICIES)
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--all-engines", action="store_true", help="every proxy replica uses every engine")
+    parser.add_argument("--more", action="store_true", help="leave out and keep the arms that an earlier run has saved")
     args = parser.parse_args()
+    name = "ray_serve" + ("_killed" if args.kill else "") + ("_all_engines" if args.all_engines else "")
+    found = saved(name) if args.more else {}
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="300")
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-    found: dict[str, Any] = {}
+    head = {"ray": ray.__version__, "engines": ENGINES, "sessions": args.sessions}
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": PORT})
-        for name, report in arms(args):
-            found[name] = report
-            print(f"{name:32} {report}", flush=True)
+        for title, report in arms(args, found):
+            found[title] = report
+            print(f"{title:32} {report}", flush=True)
+            save(name, {**head, "arms": found})
     finally:
         serve.shutdown()
         ray.shutdown()
-    head = {"ray": ray.__version__, "engines": ENGINES, "cache_tokens": args.cache_tokens, "sessions": args.sessions}
-    name = "ray_serve" + ("_killed" if args.kill else "") + ("_all_engines" if args.all_engines else "")
-    save(name, {**head, "arms": found})
 
 
 if __name__ == "__main__":

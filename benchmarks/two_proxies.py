@@ -1,12 +1,16 @@
 """What several proxies before several engines lose by being several, in simulated time: no sockets, no Ray.
 
     python -m benchmarks.two_proxies [--sessions 128] [--seeds 0 1] [--cache-tokens 7000 8000 10000 16000 32000]
+                                     [--think 0.3]
 
 The sessions of ``benchmarks.ray_serve`` in shape (half conversations of four turns, half four questions each), 32 at a
 time, each waiting for an answer before it asks on. A door chooses the proxy (:class:`SharedBlocks`), the proxy orders
 by its own index and chooses the engine (:class:`ContextAware`), the engine computes one prompt after the other. Rows:
 hit rate of one engine with four times the cache; as shares of that, one proxy before four engines, two proxies with
 two engines each, and two proxies that use all four. Last, the largest over the mean of what engines computed.
+
+Without `--think` all clients wait for engines all the time, whose queues are long and even. With it they let so many
+seconds pass before they ask on, and queues are a prompt or two, as they are under Ray (which takes its time itself).
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ SHRINK: Final = 10
 RATE: Final = 20_000.0
 """Prompt tokens a second of each engine."""
 ELSE_S: Final = 0.3
-"""What a request takes beside its prefill."""
+"""What a request takes beside its prefill at an engine; with a time to think, nothing."""
 QUESTION: Final = 10
 TEMPLATES: Final = Templates()
 
@@ -126,13 +130,13 @@ class Engine:
         self._free_at = 0.0
         self.tokens = self.cached = 0
 
-    def take(self, prompt: Sequence[Segment], now: float) -> float:
+    def take(self, prompt: Sequence[Segment], now: float, else_s: float) -> float:
         """When it is answered."""
         access = self._cache.access(prompt)
         self.tokens += access.total_tokens
         self.cached += access.cached_tokens
         self._free_at = max(self._free_at, now) + access.prefilled_tokens / RATE
-        return self._free_at + ELSE_S
+        return self._free_at + else_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,10 @@ class Step:
 class Cluster:
     """A door, proxies and engines, and the clients before them."""
 
-    def __init__(self, work: Sequence[Session], proxies: Sequence[Sequence[int]], engines: int, cache: int) -> None:
+    def __init__(
+        self, work: Sequence[Session], proxies: Sequence[Sequence[int]], engines: int, cache: int, think: float = 0.0
+    ) -> None:
+        self._think, self._else = think, 0.0 if think else ELSE_S
         self._proxies = [Proxy(numbers, engines, cache) for numbers in proxies]
         self._engines = [Engine(cache) for _ in range(engines)]
         self._door = SharedBlocks(cache * engines // len(proxies))
@@ -194,24 +201,26 @@ class Cluster:
         proxy = self._proxies[chosen]
         prompt = proxy.prompt(session, step.turn, f"r{session.number}-{step.turn}")
         seat = proxy.seat(prompt, session.conversation)
-        self._at(self._engines[seat.engine].take(prompt, now), Step(session, step.turn, chosen, seat))
+        answered = self._engines[seat.engine].take(prompt, now, self._else)
+        self._at(answered, Step(session, step.turn, chosen, seat))
 
     def _answered(self, now: float, step: Step, seat: Seat) -> None:
         self._proxies[step.proxy].leave(seat)
         self._under_way[step.proxy] -= 1
+        again = now + self._think
         if step.turn + 1 < len(step.session.contexts):
-            self._at(now, Step(step.session, step.turn + 1))
+            self._at(again, Step(step.session, step.turn + 1))
         elif self._waiting:
-            self._at(now, Step(self._waiting.pop(), 0))
+            self._at(again, Step(self._waiting.pop(), 0))
 
 
-def arms(work: Sequence[Session], cache: int) -> dict[str, Outcome]:
+def arms(work: Sequence[Session], cache: int, think: float) -> dict[str, Outcome]:
     every = range(ENGINES)
     return {
-        "one engine": Cluster(work, [[0]], 1, ENGINES * cache).run(),
-        "one proxy": Cluster(work, [every], ENGINES, cache).run(),
-        "own engines": Cluster(work, [every[::2], every[1::2]], ENGINES, cache).run(),
-        "all engines": Cluster(work, [every, every], ENGINES, cache).run(),
+        "one engine": Cluster(work, [[0]], 1, ENGINES * cache, think).run(),
+        "one proxy": Cluster(work, [every], ENGINES, cache, think).run(),
+        "own engines": Cluster(work, [every[::2], every[1::2]], ENGINES, cache, think).run(),
+        "all engines": Cluster(work, [every, every], ENGINES, cache, think).run(),
     }
 
 
@@ -220,11 +229,12 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=128)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--cache-tokens", type=int, nargs="+", default=[7_000, 8_000, 10_000, 16_000, 32_000])
+    parser.add_argument("--think", type=float, default=0.0, help="seconds between an answer and the next request")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for cache in args.cache_tokens:
         for seed in args.seeds:
-            found = arms(mixed(args.sessions, seed), cache)
+            found = arms(mixed(args.sessions, seed), cache, args.think)
             whole = found["one engine"].hit_rate
             row: dict[str, Any] = {"cache_tokens": cache, "seed": seed, "one engine": round(whole, 4)}
             for name, outcome in found.items():
@@ -233,7 +243,8 @@ def main() -> None:
                     row[name] = [*(round(share, 3) for share in shares), list(outcome.requests)]
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    save("two_proxies", {"sessions": args.sessions, "engines": ENGINES, "rows": rows})
+    name = "two_proxies" + ("_thinking" if args.think else "")
+    save(name, {"sessions": args.sessions, "engines": ENGINES, "think_s": args.think, "rows": rows})
 
 
 if __name__ == "__main__":

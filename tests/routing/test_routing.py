@@ -46,7 +46,7 @@ def test_a_conversation_goes_where_its_history_is() -> None:
 
 
 def test_a_hot_prefix_is_computed_elsewhere_once_waiting_costs_more() -> None:
-    router = ContextAware(slack=0, balance=0)
+    router = ContextAware(slack=0, balance=0, patience=0)
     router.sent(asks(1, 2), 0)
     near = router.route(asks(1, 2, 3), [Load(1, 150), IDLE])
     far = router.route(asks(1, 2, 3), [Load(1, 250), IDLE])
@@ -56,11 +56,32 @@ def test_a_hot_prefix_is_computed_elsewhere_once_waiting_costs_more() -> None:
 
 def test_under_load_a_somewhat_longer_queue_is_worth_it() -> None:
     busy = [Load(9, 1_200), Load(9, 1_000)]
-    patient, hurried = (ContextAware(slack=slack, balance=0) for slack in (0.25, 0.0))
+    patient, hurried = (ContextAware(slack=slack, balance=0, patience=0) for slack in (0.25, 0.0))
     for router in (patient, hurried):
         router.sent(asks(1), 0)
     assert patient.route(asks(1, 2), busy).replica == 0
     assert hurried.route(asks(1, 2), busy).replica == 1
+
+
+@pytest.mark.parametrize(("queue", "replica"), [(200, 0), (299, 0), (300, 1)])
+def test_a_prompt_under_way_does_not_send_the_next_of_its_kind_elsewhere(queue: int, replica: int) -> None:
+    """It waits twice what is cached for nothing (200 tokens), and beyond that for less than it saves (100)."""
+    router = ContextAware(balance=0)
+    router.sent(asks(1), 0)
+    assert router.route(asks(*range(1, 11)), [Load(1, queue), IDLE]).replica == replica
+
+
+def test_patience_has_the_time_of_the_whole_prompt_for_its_bound() -> None:
+    router = ContextAware(balance=0)
+    router.sent(asks(1, 2, 3), 0)
+    told = asks(1, 2, 3, 4)
+    assert [router.route(told, [Load(1, queue), IDLE]).replica for queue in (699, 700)] == [0, 1]
+
+
+def test_what_no_cache_holds_goes_to_the_shortest_queue_whatever_the_patience() -> None:
+    router = ContextAware(balance=0, patience=100)
+    router.sent(asks(1), 0)
+    assert router.route(asks(2), [Load(1, 10), IDLE]).replica == 1
 
 
 def test_a_hot_prefix_does_not_herd() -> None:
@@ -162,6 +183,7 @@ def test_any_policy_names_a_replica_that_is_available(
         (lambda: router_of("best"), "policy: is 'best'; use one of: context-aware, round-robin"),
         (lambda: ContextAware(balance=-1), "balance: is -1"),
         (lambda: ContextAware(slack=-1), "slack: is -1"),
+        (lambda: ContextAware(patience=-1), "patience: is -1"),
         (lambda: PrefixHash(0), "tokens: is 0"),
     ],
 )

@@ -39,6 +39,7 @@ class AnswerObserver:
         started: the engine's first content has arrived: it holds the prompt. Never true of an error.
         reply: the answer's first choice so far.
         usage: as reported; ``None`` if it was not.
+        name: the id under which the engine keeps the answer (Responses); ``None`` as long as it has not said so.
 
     Args:
         status: HTTP status; anything but 2xx is never content.
@@ -51,6 +52,7 @@ class AnswerObserver:
         self.started = False
         self.reply = Reply()
         self.usage: Usage | None = None
+        self.name: str | None = None
         self._listen = listener(api)
         self._kind = _kind(content_type.partition(";")[0].strip().lower())
         self._failed = not 200 <= status < 300
@@ -118,10 +120,11 @@ class AnswerObserver:
         self._read_document(document)
 
     def _read_document(self, document: Mapping[str, Any]) -> None:
-        started, failed, usage = self._listen(document, self.reply)
+        started, failed, usage, name = self._listen(document, self.reply)
         self.started = self.started or (started and not failed)
         self._failed = failed
         self.usage = usage or self.usage
+        self.name = name or self.name
 
 
 def _kind(content_type: str) -> Kind:

@@ -29,11 +29,16 @@ class Usage:
 
 
 class Heard(NamedTuple):
-    """What one document adds to what is known of the answer."""
+    """What one document adds to what is known of the answer.
+
+    Attributes:
+        name: the id under which the engine keeps it (Responses).
+    """
 
     started: bool = False
     failed: bool = False
     usage: Usage | None = None
+    name: str | None = None
 
 
 class Listener(Protocol):
@@ -78,9 +83,12 @@ class _Responses:
             return Heard()
         if kind in ("error", "response.failed"):
             return Heard(failed=True)
+        response = document.get("response")
+        whole = response if isinstance(response, dict) else {}
         if kind in ("response.completed", "response.incomplete"):
-            response = document.get("response")
-            return Heard(True, usage=_responses_usage(response if isinstance(response, dict) else {}))
+            return Heard(True, usage=_responses_usage(whole), name=_name(whole))
+        if whole:
+            return Heard(name=_name(whole))
         if kind == "response.output_text.delta":
             self._streamed.add(document.get("output_index"))
             reply.add(_string(document.get("delta")))
@@ -93,7 +101,8 @@ class _Responses:
         for index, item in enumerate(items):
             self._item(index, item, reply)
         ended = document.get("status") in ("completed", "incomplete")
-        return Heard(ended or bool(items), document.get("status") == "failed", _responses_usage(document))
+        failed = document.get("status") == "failed"
+        return Heard(ended or bool(items), failed, _responses_usage(document), _name(document))
 
     def _item(self, index: Any, item: Any, reply: Reply) -> None:
         if not isinstance(item, dict):
@@ -152,6 +161,10 @@ _LISTENERS: Final[Mapping[str, Callable[[], Listener]]] = {
 def listener(api: str) -> Listener:
     """One for an answer of that API."""
     return _LISTENERS[api]()
+
+
+def _name(response: Mapping[str, Any]) -> str | None:
+    return _string(response.get("id")) or None
 
 
 def _responses_usage(response: Mapping[str, Any]) -> Usage | None:

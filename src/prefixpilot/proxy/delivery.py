@@ -10,9 +10,10 @@ from typing import Final, Protocol, TypeVar
 from prefixpilot.proxy.cache.watch import Watch, with_expected
 from prefixpilot.proxy.call import Call, is_encoded
 from prefixpilot.proxy.conversations import Conversations
-from prefixpilot.proxy.fleet.engines import Engine, Engines, none_fit
+from prefixpilot.proxy.fleet.engines import Engine, Engines, home_out, none_fit
 from prefixpilot.proxy.fleet.pool import Seat
-from prefixpilot.proxy.fleet.prompts import routed
+from prefixpilot.proxy.fleet.prompts import Asked, asked
+from prefixpilot.proxy.fleet.responses import named_in
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.front import current_account
 from prefixpilot.proxy.learning import Observation
@@ -74,7 +75,7 @@ class Delivery:
     async def to_model(self, exchange: Exchange, call: Call, forward: Forward, target: bytes) -> None:
         """A request to one of the four APIs, by what it decided; the answer to the client."""
         headers = _request_headers(call, forward, named=self._engines.names_requests)
-        routed = await self._routed(call, forward)
+        asked = await self._asked(call, forward)
 
         async def send(engine: Engine, seat: Seat | None, spare: bool) -> None:
             account = current_account()
@@ -86,7 +87,8 @@ class Delivery:
                 way = _Way(engine, seat, spare, target, sending.headers, sending.body)
                 await self._relay(exchange, way, forward, watch)
 
-        await self._send(exchange, routed, send, lambda error: True)
+        routed, home = (None, None) if asked is None else (asked.routed, self._engines.responses.of(asked.previous))
+        await self._send(exchange, routed, home, send, lambda error: True)
 
     async def pass_on(self, exchange: Exchange, headers: h.RawHeaders, body: Body) -> None:
         """Any other request, as it came, to an engine that is fit."""
@@ -96,27 +98,38 @@ class Delivery:
             await self._relay(exchange, _Way(engine, seat, spare, exchange.target, headers, body), None, None)
 
         # a body that streams has not been read as long as there was no connection
-        await self._send(exchange, None, send, lambda error: again or error.unseen)
+        await self._send(exchange, None, self._home(exchange, body), send, lambda error: again or error.unseen)
 
-    async def _routed(self, call: Call, forward: Forward) -> RoutedRequest | None:
+    def _home(self, exchange: Exchange, body: Body) -> int | None:
+        """The engine that alone has what the request is about; ``None``: any will do, or nobody knows."""
+        if not self._engines.several:
+            return None
+        named = self._pipeline.attempt("route", lambda: named_in(exchange.path, body))
+        return None if isinstance(named, Failed) else self._engines.responses.of(named)
+
+    async def _asked(self, call: Call, forward: Forward) -> Asked | None:
         """The request as routing sees it; an error of ours leaves the choice to chance."""
         if not self._engines.several:
             return None
         most = self._settings.max_body_bytes
-        seen = await self._work(call, lambda: self._pipeline.attempt("route", lambda: routed(call, forward, most)))
+        seen = await self._work(call, lambda: self._pipeline.attempt("route", lambda: asked(call, forward, most)))
         return None if isinstance(seen, Failed) else seen
 
     async def _send(
         self,
         exchange: Exchange,
         routed: RoutedRequest | None,
+        home: int | None,
         send: Callable[[Engine, Seat | None, bool], Awaitable[None]],
         may_repeat: Callable[[NoAnswerError], bool],
     ) -> None:
-        """To one engine after another, until one begins to answer."""
+        """To ``home``; or, if that is ``None``, to one engine after another, until one begins to answer."""
         engines = self._engines
         if not engines.several:
             await send(engines.all[0], None, False)
+            return
+        if home is not None:
+            await self._send_home(home, routed, send)
             return
         tried: set[int] = set()
         failed: NoAnswerError | None = None
@@ -134,6 +147,16 @@ class Delivery:
                 if engines.figures is not None:
                     engines.figures.retried[seat.engine].inc()
         raise failed or none_fit(len(engines.all))
+
+    async def _send_home(
+        self, home: int, routed: RoutedRequest | None, send: Callable[[Engine, Seat | None, bool], Awaitable[None]]
+    ) -> None:
+        seat = self._engines.seat_at(home, routed)
+        if seat is None:
+            raise home_out(home)
+        engine = self._engines.all[home]
+        with self._seated(engine, seat):
+            await send(engine, seat, False)
 
     @contextmanager
     def _seated(self, engine: Engine, seat: Seat) -> Iterator[None]:
@@ -173,6 +196,8 @@ class Delivery:
                 answer.append((h.ENGINE, str(way.seat.engine).encode("ascii")))
                 began = self._began(way.seat)
             observation = self._observe(forward, response)
+            if observation is not None and way.seat is not None:
+                observation.tell_name(self._made(way.engine))
             waits = head_waits(response, observation)
             await exchange.start(response.status, answer, response_reason(response), waits=waits)
             usage = usage_filter(forward, response)
@@ -186,6 +211,9 @@ class Delivery:
 
     def _began(self, seat: Seat) -> Callable[[], None]:
         return lambda: self._engines.pool.began(seat)
+
+    def _made(self, engine: Engine) -> Callable[[str], None]:
+        return lambda response_id: self._engines.responses.made(response_id, engine.number)
 
     def _expected(self, header: bytes, watch: Watch) -> bytes:
         """A plan header, and what the picture of the engine's cache predicts, if that is there by now."""

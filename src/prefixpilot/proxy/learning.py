@@ -92,6 +92,11 @@ class Observation:
         self._told = False
         self._first_content: float | None = None
         self._settled = True
+        self._wants_name: Callable[[str], None] | None = None
+
+    def tell_name(self, to: Callable[[str], None]) -> None:
+        """Call that once with the id under which the engine keeps the answer, before the client reads it."""
+        self._wants_name = to
 
     @property
     def first_content(self) -> float | None:
@@ -129,6 +134,9 @@ class Observation:
         if self._broken:
             return
         self._broken = isinstance(self._learner.attempt("observe", action), Failed)
+        if self._wants_name is not None and (name := self._answer.name) is not None:
+            wants, self._wants_name = self._wants_name, None
+            self._learner.attempt("route", lambda: wants(name))
         if self._answer.started and not self._told:
             self._told = True
             self._first_content = monotonic()

@@ -113,6 +113,12 @@ def test_one_engine_has_no_header_and_no_table() -> None:
         assert "engines" not in fetch(running.url, "GET", "/readyz").json()
 
 
+def after_the_first_look(running: RunningProxy, fleet: Sequence[SimulatedEngine]) -> None:
+    """On a busy machine it may come after the first requests, and would count as one of the failures."""
+    assert fleet[0].wait_for_requests(1)
+    assert fetch(running.url, "GET", "/readyz").status == 200
+
+
 @pytest.mark.parametrize(
     "fault", [CloseConnection(), Respond(503), Respond(502, b"gone")], ids=["closed", "503", "502"]
 )
@@ -130,6 +136,7 @@ def test_what_did_not_begin_to_answer_is_asked_elsewhere_with_the_same_bytes(fau
 
 def test_an_engine_that_is_not_there_is_left_out_after_two_tries() -> None:
     with engines(2) as fleet, proxy(urls_of(fleet), routing="round_robin") as running:
+        after_the_first_look(running, fleet)
         fleet[0].stop()
         assert [engine_of(ask(running, n)) for n in range(6)] == [1] * 6
         shown = text(running)

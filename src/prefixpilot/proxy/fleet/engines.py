@@ -21,6 +21,7 @@ from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.fleet.figures import FleetFigures, Served
 from prefixpilot.proxy.fleet.holders import Bounds, EngineIndex, Holders
 from prefixpilot.proxy.fleet.pool import NOBODY, Pool, Seat
+from prefixpilot.proxy.fleet.responses import ResponseHomes
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.metrics import Metrics
 from prefixpilot.proxy.settings import ProxySettings
@@ -67,6 +68,7 @@ class Engines:
     Attributes:
         all: the engines, by number.
         several: there is more than one.
+        responses: which of them made which response.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Engines:
         self.all = tuple(engine(number) for number in range(count))
         self._trackers = tuple(each.cache for each in self.all if each.cache is not None)
         self.pool = Pool(router(settings), count, settings.fleet, settings.standby)
+        self.responses = ResponseHomes()
         self.figures = FleetFigures(metrics.registry, count) if self.several else None
         self._looks: asyncio.Task[None] | None = None
 
@@ -147,7 +150,13 @@ class Engines:
         Args:
             routed: ``None``: any engine will do.
         """
-        seat = self.pool.any_seat(without) if routed is None else self.pool.seat(routed, without)
+        return self._counted(self.pool.any_seat(without) if routed is None else self.pool.seat(routed, without))
+
+    def seat_at(self, engine: int, routed: RoutedRequest | None) -> Seat | None:
+        """A place at that engine, which alone can answer; ``None``: it takes none. See :meth:`Pool.seat_at`."""
+        return self._counted(self.pool.seat_at(engine, routed))
+
+    def _counted(self, seat: Seat | None) -> Seat | None:
         if seat is not None and self.figures is not None:
             self.figures.count_request(seat.engine)
         return seat
@@ -287,6 +296,15 @@ def router(settings: ProxySettings) -> Router:
 
 def none_fit(count: int) -> RefusedError:
     """The refusal of a request that no engine can take."""
+    return _refused(f"none of the {count} engines is fit for requests now; try again", "no_engine")
+
+
+def home_out(engine: int) -> RefusedError:
+    """The refusal of a request that goes on from a response, or is about one, whose engine takes none."""
+    message = f"engine {engine} made the response, no other has it, and it takes no requests now; "
+    return _refused(message + "try again, or send the history itself", "response_unreachable")
+
+
+def _refused(message: str, code: str) -> RefusedError:
     retry = [(b"retry-after", str(RETRY_AFTER_S).encode("ascii"))]
-    message = f"none of the {count} engines is fit for requests now; try again"
-    return RefusedError(503, message, "server_error", None, "no_engine", retry)
+    return RefusedError(503, message, "server_error", None, code, retry)

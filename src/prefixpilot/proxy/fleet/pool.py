@@ -80,6 +80,16 @@ class Pool:
         fit = self.fit(without)
         return self._taken(Seat(min(fit, key=lambda number: (self._in_flight[number], number)))) if fit else None
 
+    def seat_at(self, engine: int, request: RoutedRequest | None) -> Seat | None:
+        """A place at that engine and no other; ``None``: it takes none.
+
+        Args:
+            request: to a model. ``None``: any other, for which an engine that is drained still stands.
+        """
+        if request is not None:
+            return self.seat(request, set(range(len(self.health))) - {engine})
+        return self._taken(Seat(engine)) if self.health[engine].fit else None
+
     def _taken(self, seat: Seat) -> Seat:
         self._in_flight[seat.engine] += 1
         self._prefill[seat.engine] += seat.prefill_tokens

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from prefixpilot.apis import RESPONSES
 from prefixpilot.prefix_cache import Segment
 from prefixpilot.proxy.cache.watch import facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded, unfold
+from prefixpilot.proxy.fleet.responses import previous_of
 from prefixpilot.proxy.forward import Forward
 from prefixpilot.proxy.slots import prompt_text
 from prefixpilot.proxy.wire import headers as h
@@ -18,7 +20,19 @@ PAGE_BYTES: Final = 256
 BYTES_A_TOKEN: Final = 4
 
 
-def routed(call: Call, forward: Forward, max_bytes: int) -> RoutedRequest:
+class Asked(NamedTuple):
+    """What routing has to know of a request.
+
+    Attributes:
+        routed: its prompt.
+        previous: the id of the response that it goes on from; ``None``: of none.
+    """
+
+    routed: RoutedRequest
+    previous: str | None
+
+
+def asked(call: Call, forward: Forward, max_bytes: int) -> Asked:
     """A request as it is about to be sent. O(bytes). Model and salt come first: caches of others are of no use.
 
     Args:
@@ -28,7 +42,8 @@ def routed(call: Call, forward: Forward, max_bytes: int) -> RoutedRequest:
     document = read_body(body)
     prompt = call.api.read(document) if document else None
     text = body if prompt is None else prompt_text(prompt)
-    return RoutedRequest((_selector(document), *_pages(text)), _conversation(call))
+    routed = RoutedRequest((_selector(document), *_pages(text)), _conversation(call))
+    return Asked(routed, previous_of(document) if call.api is RESPONSES else None)
 
 
 def _selector(document: Mapping[str, Any]) -> Segment:
