@@ -23,6 +23,10 @@ try:
     import uvicorn
 except ImportError:
     raise MissingExtraError("uvicorn", 'pip install "prefixpilot[proxy]"') from None
+try:
+    from prefixpilot.proxy.wire.plain import plain_protocol as protocol
+except MissingExtraError:
+    protocol = client_protocol  # h11 reads all requests
 
 START_TIMEOUT_S: Final = 10.0
 STOP_SLACK_S: Final = 5.0
@@ -153,7 +157,7 @@ def _server(app: ProxyApp) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=client_protocol(app.settings.receive_timeout, app.refuse),
+            http=protocol(app.settings.receive_timeout, app.refuse),
             h11_max_incomplete_event_size=app.settings.max_header_bytes,
             ws="none",
             lifespan="on",
