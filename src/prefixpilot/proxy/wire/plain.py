@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote
 
 from prefixpilot.errors import MissingExtraError
@@ -105,6 +105,7 @@ class PlainProtocol(HttpToolsProtocol):
         self._plain = True
         self._left = 0  # bytes of the request's body that have not come
         self._next = b""  # what came of the next request while one is answered
+        self._raw_root = self.root_path.encode("ascii")
 
     # -- of asyncio
 
@@ -122,7 +123,8 @@ class PlainProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """The rest of a body, then a request, or what is to be another after the one that is answered."""
-        self._stop_keep_alive()
+        if self.timeout_keep_alive_task is not None:
+            self._stop_keep_alive()
         if self._left:
             data = self._feed_body(data)
         if not data:
@@ -138,7 +140,8 @@ class PlainProtocol(HttpToolsProtocol):
         if end < 4 or PLAIN.fullmatch(data, 0, end) is None or not self._feed_head(data[:end]):
             self._give_away(data)
             return
-        self._stop_timer()
+        if self._head_timer is not None:
+            self._stop_timer()
         if len(data) > end:
             self.data_received(data[end:])
 
@@ -200,7 +203,7 @@ class PlainProtocol(HttpToolsProtocol):
         self._wire.body_read = False
         self.cycle = _Cycle(
             scope=self._scope(),
-            transport=cast(asyncio.Transport, self._wire),
+            transport=self._wire,  # type: ignore[arg-type]
             flow=self.flow,
             logger=self.logger,
             access_logger=self.access_logger,
@@ -217,6 +220,7 @@ class PlainProtocol(HttpToolsProtocol):
 
     def _scope(self) -> Any:
         raw_path, _, query = self.url.partition(b"?")
+        path = raw_path.decode("ascii")
         return {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
@@ -226,8 +230,8 @@ class PlainProtocol(HttpToolsProtocol):
             "scheme": self.scheme,
             "method": self.parser.get_method().decode("ascii"),
             "root_path": self.root_path,
-            "path": self.root_path + unquote(raw_path.decode("ascii")),
-            "raw_path": self.root_path.encode("ascii") + raw_path,
+            "path": self.root_path + (unquote(path) if "%" in path else path),
+            "raw_path": self._raw_root + raw_path,
             "query_string": query,
             "headers": self.headers,
             "state": self.app_state.copy(),
@@ -240,7 +244,7 @@ class PlainProtocol(HttpToolsProtocol):
         if cycle.response_complete:
             return
         if not cycle.body:
-            cycle.body = cast(bytearray, body)
+            cycle.body = body  # type: ignore[assignment]
         else:
             cycle.body = cycle.body if isinstance(cycle.body, bytearray) else bytearray(cycle.body)
             cycle.body += body
