@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -349,14 +351,20 @@ def test_a_head_goes_out_with_the_first_piece_of_its_body() -> None:
     assert came.writes == [b"HTTP/1.1 200 As You Like\r\ncontent-length: 4\r\nx-a: b\r\n\r\nok", b"ok"]
 
 
+def the_deadline(server: Server) -> float:
+    """Of the head that is waited for."""
+    at: float = server.protocol._head_timer.when()
+    return at
+
+
 def test_a_head_that_goes_on_at_h11_keeps_its_bound() -> None:
     async def case() -> None:
         server = Server(plain=True)
         server.protocol.pause_writing()
-        deadline = server.protocol._head_timer.when()
+        deadline = the_deadline(server)
         await server.send([b"POST /x HT"])
         assert isinstance(server.protocol, ClientProtocol)
-        assert server.protocol._head_timer.when() == deadline
+        assert the_deadline(server) == deadline
         assert server.protocol.flow.write_paused
         await server.lose()
 
@@ -378,6 +386,14 @@ def test_a_client_that_leaves_ends_what_is_done_for_it() -> None:
 
     asyncio.run(case())
     assert len(ended) == 1
+
+
+def test_without_httptools_h11_reads_all() -> None:
+    program = "import sys; sys.modules['httptools'] = None; from prefixpilot.proxy import server; " + (
+        "print(server._protocol(1, bytes).__mro__[1].__name__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.strip() == "ClientProtocol"
 
 
 @pytest.mark.parametrize("plain_first", [True, False])
