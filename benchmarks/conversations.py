@@ -61,6 +61,7 @@ def conversations(seed: int, wanted: int, share: float, tally: Tally) -> Iterato
         finding = run.converse(_script(seed, number // PER_PROXY, share), number)
         if finding is not None:
             tally.findings.append(finding)
+            print(f"seed {seed}, number {finding.number}: {finding.violation}", file=sys.stderr, flush=True)
         had = tally.seen["clients"] - before
         number += 1
         yield had
