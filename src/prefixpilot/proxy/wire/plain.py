@@ -142,11 +142,14 @@ class PlainProtocol(HttpToolsProtocol):
             return
         if self._head_timer is not None:
             self._stop_timer()
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
         if len(data) > end:
             self.data_received(data[end:])
 
     def _feed_head(self, head: bytes) -> bool:
-        """Whether it is plain; the app has it then."""
+        """Whether it is plain. The app has nothing of it yet."""
         try:
             self.parser.feed_data(head)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -192,7 +195,7 @@ class PlainProtocol(HttpToolsProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Start the app on a plain request."""
+        """What the app is to see of a plain request."""
         names = [name for name, _ in self.headers]
         lengths = names.count(b"content-length")
         self._plain = names.count(b"host") == 1 and lengths <= 1
@@ -214,9 +217,6 @@ class PlainProtocol(HttpToolsProtocol):
             keep_alive=True,
             on_response=self.on_response_complete,
         )
-        task = self.loop.create_task(self.cycle.run_asgi(self.app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
 
     def _scope(self) -> Any:
         raw_path, _, query = self.url.partition(b"?")
