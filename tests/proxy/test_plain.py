@@ -309,6 +309,7 @@ def test_an_odd_header_is_h11s(header: bytes) -> None:
         plain(b"/x").replace(b"Host: h\r\n", b""),
         plain(b"/x", b"", b"GET", b"Host: h"),
         plain(b"/x", b"hello", b"GET", b"Content-Length: 5"),
+        plain(b"/x", b"", b"POST", b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n",
         b"\r\n" + plain(b"/x"),
         b"\x16\x03\x01 TLS",
     ],
@@ -329,6 +330,19 @@ def test_requests_that_come_before_their_turn_wait() -> None:
         assert came.seen[0][1] == b"/chunks"
         assert all(request[3] == "read True" for request in came.seen)
     assert check_same([first + second + third]).reader is PlainProtocol
+
+
+def test_what_comes_although_reading_has_paused_is_kept() -> None:
+    async def case() -> None:
+        server = Server(plain=True)
+        second = plain(b"/x?r")
+        for piece in (plain(b"/x") + second[:7], second[7:9], second[9:]):
+            server.protocol.data_received(piece)
+        await settled()
+        assert [request[1] for request in server.app.seen] == [b"/x", b"/x?r"]
+        await server.lose()
+
+    asyncio.run(case())
 
 
 def test_a_request_after_a_body_that_nobody_read() -> None:
