@@ -345,6 +345,20 @@ def test_what_comes_although_reading_has_paused_is_kept() -> None:
     asyncio.run(case())
 
 
+def test_a_body_counts_as_read_when_its_end_has_come() -> None:
+    async def case() -> None:
+        server = Server(plain=True)
+        for _ in range(2):  # the second one, too: it is then that a client which stalls is waited for within a bound
+            data = plain(b"/x", b"hello")
+            await server.send([data[:-1]])
+            assert not server.protocol._wire.body_read
+            await server.send([data[-1:]])
+            assert server.protocol._wire.body_read
+        await server.lose()
+
+    asyncio.run(case())
+
+
 def test_a_request_after_a_body_that_nobody_read() -> None:
     unread, then = plain(b"/early", b"x" * 90_000), plain(b"/x", b"hello")
     came = check_same([unread[:500], unread[500:40_000], unread[40_000:] + then])
