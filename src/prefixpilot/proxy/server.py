@@ -17,12 +17,17 @@ from prefixpilot.errors import ConfigError, EngineError, MissingExtraError
 from prefixpilot.pilot import ContextPilot
 from prefixpilot.proxy.app import ProxyApp, create_app
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.wire.client import client_protocol
+from prefixpilot.proxy.wire.client import Refuse, client_protocol
 
 try:
     import uvicorn
 except ImportError:
     raise MissingExtraError("uvicorn", 'pip install "prefixpilot[proxy]"') from None
+_protocol: Callable[[float, Refuse], type[asyncio.Protocol]] = client_protocol
+with contextlib.suppress(MissingExtraError):  # without httptools h11 reads all requests
+    from prefixpilot.proxy.wire.plain import plain_protocol
+
+    _protocol = plain_protocol
 
 START_TIMEOUT_S: Final = 10.0
 STOP_SLACK_S: Final = 5.0
@@ -153,7 +158,7 @@ def _server(app: ProxyApp) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=client_protocol(app.settings.receive_timeout, app.refuse),
+            http=_protocol(app.settings.receive_timeout, app.refuse),
             h11_max_incomplete_event_size=app.settings.max_header_bytes,
             ws="none",
             lifespan="on",

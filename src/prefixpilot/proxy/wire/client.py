@@ -52,36 +52,27 @@ Refuse: TypeAlias = Callable[[Refusal], bytes]
 """Told of a refusal; returns the body of the answer."""
 
 
-class ClientWire(h11.Connection):
-    """A connection with a client.
+class Wire:
+    """A connection with a client, as the app sees it.
 
     Attributes:
         target: of the request that is being answered, as sent.
         reason: phrase of the answer that comes next; ``None``: the usual one of its status.
         waits: the head of that answer goes out together with the first piece of its body, which is there already.
-        max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
-        too_long: the client sent a head longer than the bound.
         refused: our answer to what was no HTTP; ``None`` if there is none.
         gone: the client has closed its connection.
+        body_read: all of the request that is being answered has come.
     """
 
     target: bytes = b""
     reason: bytes | None = None
     waits: bool = False
-    _head: bytes = b""
-    max_head: int | None = None
-    too_long: bool = False
     refused: Refusal | None = None
     gone: bool = False
+    body_read: bool = False
 
-    def __init__(self, our_role: type[h11.SERVER], **bounds: int) -> None:
-        super().__init__(our_role, **bounds)
+    def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def body_read(self) -> bool:
-        """All of the request that is being answered has come."""
-        return self.their_state in _ALL_CAME
 
     def lost(self) -> None:
         """The client has gone: cancel the tasks that are bound to it."""
@@ -98,6 +89,28 @@ class ClientWire(h11.Connection):
         bound = task in self._tasks
         self._tasks.discard(task)
         return bound
+
+
+class ClientWire(h11.Connection, Wire):
+    """A connection that h11 reads and writes.
+
+    Attributes:
+        max_head: bound of a request's head in bytes; ``None`` for h11's own, which is of what has not yet all come.
+        too_long: the client sent a head longer than the bound.
+    """
+
+    _head: bytes = b""
+    max_head: int | None = None
+    too_long: bool = False
+
+    def __init__(self, our_role: type[h11.SERVER], **bounds: int) -> None:
+        h11.Connection.__init__(self, our_role, **bounds)
+        Wire.__init__(self)
+
+    @property
+    def body_read(self) -> bool:  # type: ignore[override]
+        """All of the request that is being answered has come."""
+        return self.their_state in _ALL_CAME
 
     def next_event(self) -> Any:
         """As h11, and note the target."""
@@ -163,6 +176,22 @@ class ClientProtocol(H11Protocol):
         """As uvicorn, and wait for the first head no longer than the bound."""
         super().connection_made(transport)
         self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
+
+    def take_over(self, transport: asyncio.Transport, data: bytes, deadline: float | None, *, paused: bool) -> None:
+        """Go on with a connection of another protocol, between two requests, with the bytes that have come of the next.
+
+        Args:
+            deadline: of that head, on the loop's clock; ``None``: the bound, from now.
+            paused: the client does not read what was sent.
+        """
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if paused:
+            self.pause_writing()
+        if deadline is not None:
+            self._stop_timer()
+            self._head_timer = self.loop.call_at(deadline, self._give_up)
+        self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn; a head that has begun and not ended has the bound, too."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from prefixpilot.proxy.wire.client import WIRE, ClientWire, Refusal
+from prefixpilot.proxy.wire.client import WIRE, Refusal, Wire
 from prefixpilot.proxy.wire.headers import RawHeaders, framed_once
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -66,7 +66,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, receive_timeout: float | None = None) -> None:
         self.method: str = scope["method"]
-        self._wire: ClientWire | None = scope.get(WIRE)
+        self._wire: Wire | None = scope.get(WIRE)
         self.target = _origin_form(self._wire.target if self._wire else _target(scope))
         self.path = self.target.partition(b"?")[0]
         self.headers = framed_once(list(scope["headers"]))
