@@ -131,12 +131,12 @@ def _read(text: str, known: KnownElements | None) -> JsonText:
         value = to_object([(member.key, each) for member, each in zip(read.members, read.values, strict=True)])
         return JsonText(text, Element(start, read.end), value, repeated, read.members)
     repeated.clear()
-    value, end = decoder.raw_decode(text, start)
+    whole, end = decoder.raw_decode(text, start)
     if end_of_space(text, end) != len(text):
         raise ValueError(f"extra data at character {end}")
-    if not isinstance(value, dict):
+    if not isinstance(whole, dict):
         raise NoObjectError("is no JSON object")
-    return JsonText(text, Element(start, end), value, repeated)
+    return JsonText(text, Element(start, end), whole, repeated)
 
 
 class _Top(NamedTuple):
