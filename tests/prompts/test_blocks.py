@@ -9,13 +9,14 @@ import pytest
 from prefixpilot.constraints import UNCONSTRAINED
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.prompts.blocks import given_blocks, plain_text, read_blocks
+from prefixpilot.prompts.blocks import Block, given_blocks, plain_text, read_blocks
 
 ROME = ContextBlock("Rome is old.", title="Age")
 
 
 def test_every_form_is_a_block() -> None:
-    given = given_blocks(iter(["One.", {"text": "Two.", "id": 7}, ROME, {"text": "Four.", "title": ""}]))
+    blocks: list[Block] = ["One.", {"text": "Two.", "id": 7}, ROME, {"text": "Four.", "title": ""}]
+    given = given_blocks(iter(blocks))
     assert given.blocks == (ContextBlock("One."), ContextBlock("Two.", 7), ROME, ContextBlock("Four."))
     assert given.constraints is UNCONSTRAINED
 
