@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -119,6 +120,26 @@ def test_a_restart_empties_the_cache_before_its_first_batch(seen: Remembers, con
     told, first = [b for b in seen.batches[3:] if b.sequence < 0], [b for b in seen.batches[3:] if b.sequence >= 0]
     assert first == [EventBatch(publisher.endpoint, 0, 0, (CacheCleared(), page(7)))]
     assert told in ([], [EventBatch(publisher.endpoint, 0, -1, (CacheCleared(),))])  # a live batch may tell it first
+
+
+def test_a_stranger_on_the_port_takes_no_connection_away(seen: Remembers) -> None:
+    """Where an engine connects to us: what is no ZeroMQ, a scan of ports among it, comes and goes."""
+    port = free_port()
+    with EventPublisher(f"tcp://127.0.0.1:{port}") as publisher:
+        with subscribed(endpoint_of(publisher), seen) as subscriber:
+            publisher.publish([page(0)])
+            assert seen.wait_batches(1)
+            assert seen.wait_continuity(WHOLE)
+            for said in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
+                    stranger.sendall(said)
+            time.sleep(0.3)  # for its end to be noticed
+            publisher.publish([page(1)])
+            assert seen.wait_batches(2)
+            assert subscriber.statuses()[0].connected
+        assert seen.wait_continuity(WHOLE)
+    whole = [status.continuity for status in seen.told].index(WHOLE)
+    assert {status.continuity for status in seen.told[whole:]} == {WHOLE}
 
 
 def test_a_restart_is_told_before_the_engine_publishes_again(publisher: EventPublisher, seen: Remembers) -> None:

@@ -41,6 +41,10 @@ QUEUED: Final = 100_000
 TURN: Final = 256
 """Messages taken from one socket before the others get their turn."""
 END: Final = (1 << 64) - 1
+_HANDSHAKE_FAILED: Final = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
+_PEER_EVENTS: Final = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | _HANDSHAKE_FAILED
 _WORSE: Final = (Continuity.WHOLE, Continuity.CATCHING_UP, Continuity.BROKEN)
 
 
@@ -62,13 +66,13 @@ class _Source:
         self._sequence = -1
         self._reported = Continuity.WHOLE
         self._peers = 0
+        self._refused = False
         self._answered = False
         self._unanswered = 0
         self._deadline = 0.0
         self._dealer: zmq.Socket[bytes] | None = None
         self._subscription = self._socket(zmq.SUB)
-        events = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-        self._monitor: zmq.Socket[bytes] = self._subscription.get_monitor_socket(events)
+        self._monitor: zmq.Socket[bytes] = self._subscription.get_monitor_socket(_PEER_EVENTS)
         self._subscribe()  # monitored from its first moment on: no connection is missed
 
     def sockets(self) -> Iterable[zmq.Socket[bytes]]:
@@ -176,6 +180,12 @@ class _Source:
     def _note_peer(self, event: int, listener: EventListener) -> None:
         if event == zmq.Event.CONNECTED:
             self._answered = True
+            return
+        if event & _HANDSHAKE_FAILED:  # of who is no engine; its disconnection follows, and is none of a peer
+            self._refused = True
+            return
+        if event == zmq.Event.DISCONNECTED and self._refused:
+            self._refused = False
             return
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._peers += 1
