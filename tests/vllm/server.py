@@ -6,6 +6,7 @@ named by the environment variable ``PREFIXPILOT_VLLM_PYTHON``, which ``make test
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -22,6 +23,8 @@ PYTHON_VARIABLE = "PREFIXPILOT_VLLM_PYTHON"
 START_S = 1200.0
 """A minute where nothing else runs."""
 STOP_S = 20.0
+RANKS = 2
+"""At most, for which there are ports."""
 MAKE_TINY = Path(__file__).with_name("make_tiny.py")
 
 
@@ -29,6 +32,17 @@ def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+def free_ports(count: int) -> range:
+    """Ports in a row that nobody listens on, below those that systems give to connections: a rank adds its number."""
+    for first in range(20_000 + os.getpid() % 8_000, 32_000, count):
+        ports = range(first, first + count)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as listeners:
+            for port in ports:
+                listeners.enter_context(socket.create_server(("127.0.0.1", port)))
+            return ports
+    raise OSError("no free ports below 32,000")
 
 
 def make_model(python: str, folder: Path) -> Path:
@@ -67,9 +81,9 @@ class VllmServer:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.python = python
-        self.port, publish, replay = free_port(), free_port(), free_port()
-        self.events_endpoint = f"tcp://127.0.0.1:{publish}"
-        self.replay_endpoint = f"tcp://127.0.0.1:{replay}"
+        self.port, ports = free_port(), free_ports(2 * RANKS)
+        self.events_endpoint = f"tcp://127.0.0.1:{ports[0]}"
+        self.replay_endpoint = f"tcp://127.0.0.1:{ports[RANKS]}"
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.environment = dict(environment or {})
