@@ -235,6 +235,8 @@ class _Source:
         if any(isinstance(event, CacheCleared) for event in decoded.events):
             self.order.cleared()
         events = (CacheCleared(), *decoded.events) if action.fresh else decoded.events
+        if self._counts["batches"] == 1 and self._continuity is not Continuity.WHOLE:
+            listener.on_status(self.status())  # it is no longer as nothing had come
         listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, action.sequence, events))
 
 

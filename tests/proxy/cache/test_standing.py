@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from prefixpilot.cache_events import CacheCleared
 from prefixpilot.cli import main
 from prefixpilot.engines.base import Continuity, EventListener, EventSource, SourceStatus
 from prefixpilot.proxy import ProxySettings, serve_in_thread
@@ -83,6 +84,45 @@ def test_one_line_for_each_change_with_its_reason(caplog: pytest.LogCaptureFixtu
         ("INFO", "the engine's cache is known as EXACT"),
         ("WARNING", "the engine's cache is known as DEGRADED: 3 are lost"),
     ]
+
+
+def test_a_reason_of_another_kind_is_logged_once_and_not_at_each_look(caplog: pytest.LogCaptureFixture) -> None:
+    picture = Picture()
+    told = Standing(picture, Named())
+    picture.state = CacheState.DEGRADED
+    begun = SILENT._replace(batches=1, continuity=BROKEN, reason="not known what was before", connected=True)
+    told.note(begun)
+    for lost in range(1, 5):
+        told.silent([begun])
+        told.silent([begun, begun._replace(rank=1)])
+        told.silent([begun._replace(lost=lost, reason=f"{lost} are lost")])
+    picture.said = "it may have begun anew"
+    told.silent([begun])
+    told.silent([begun])
+    assert [line.partition("DEGRADED: ")[2] for _, line in logged(caplog)] == [
+        "not known what was before",
+        "1 are lost",
+        "it may have begun anew; not known what was before",
+    ]
+    caplog.clear()
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        picture.said = f"because of {letter}"
+        told.silent([begun])
+    assert 8 < len(logged(caplog)) <= standing.MOST_LINES
+
+
+def test_the_first_batch_is_not_logged_as_nothing_has_come(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a replay its number tells that there were others before."""
+    with EventPublisher(replay=False) as publisher:
+        for _ in range(3):
+            publisher.publish([CacheCleared()])
+        assert publisher.wait_sent(2)
+        with followed(100, publisher=None, events=publisher.endpoint) as setup, publisher_of(setup.engine, publisher):
+            until(setup.stats, lambda stats: stats["sources"] and stats["sources"][0]["connected"])
+            setup.ask(texts(3, 30))
+            setup.in_state("DEGRADED")
+    (line,) = [message for _, message in logged(caplog) if "DEGRADED" in message]
+    assert "nothing has come" not in line and "batches of" in line
 
 
 def test_reasons_are_put_together_and_bounded() -> None:
