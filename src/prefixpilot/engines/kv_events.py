@@ -59,6 +59,7 @@ class _Source:
         self._shown = seen_from_here(self._address, endpoint.host) if endpoint.we_connect else self._address
         self.order = Sequencer(replay=endpoint.replay is not None)
         self._counts = {"batches": 0, "replayed": 0, "unreadable": 0, "unknown": 0}
+        self._undecoded = 0
         self._sequence = -1
         self._reported = Continuity.WHOLE
         self._peers = 0
@@ -126,6 +127,8 @@ class _Source:
             connected=self._peers > 0,
             answered=self._answered,
             unanswered=self._unanswered,
+            unreadable=self._undecoded,
+            foreign=self._counts["unreadable"] - self._undecoded,
         )
 
     def close(self) -> None:
@@ -228,6 +231,7 @@ class _Source:
             decoded = wire.decode(action.payload)
         except EventError:
             self._counts["unreadable"] += 1
+            self._undecoded += 1
             self.order.unreadable()
             self._report(listener, only_worse=True)
             decoded = wire.DecodedBatch((), None, 0)
