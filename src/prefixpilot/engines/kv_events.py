@@ -48,9 +48,10 @@ class _Source:
     """One rank of one endpoint: its sockets and its order. Lives on the subscriber's thread once that runs."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock, field: str
     ) -> None:
         self._context = context
+        self._field = field
         self._endpoint = endpoint
         self._rank = rank
         self._clock = clock
@@ -147,10 +148,11 @@ class _Source:
         except zmq.ZMQError as error:
             self.close()
             if endpoint.we_connect:
-                raise ConfigError("events.endpoint", f"{address} cannot be used ({error})", "see its flags") from None
+                remedy = 'write it as "endpoint" in the engine\'s --kv-events-config'
+                raise ConfigError(self._field, f"{address} cannot be used ({error})", remedy) from None
             why = f"{address} cannot be bound here ({error}); an engine whose endpoint names a host connects to it"
             remedy = "write tcp://*:PORT if the engine's own endpoint is so, else an address of this machine"
-            raise ConfigError("events.endpoint", why, remedy) from None
+            raise ConfigError(self._field, why, remedy) from None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -261,6 +263,7 @@ class KvEventSubscriber:
         listener: is called on the thread.
         clock: for tests.
         stop_timeout_s: bound of ``stop``.
+        field: the setting that errors name.
 
     Raises:
         ConfigError: an endpoint that cannot be.
@@ -273,8 +276,10 @@ class KvEventSubscriber:
         *,
         clock: Clock = time.monotonic,
         stop_timeout_s: float = 5.0,
+        field: str = "events",
     ) -> None:
-        self._endpoints = tuple(check_endpoint(each, f"events[{i}]") for i, each in enumerate(endpoints))
+        self._field = field
+        self._endpoints = tuple(check_endpoint(each, f"{field}[{i}]") for i, each in enumerate(endpoints))
         self._listener = listener
         self._clock = clock
         self._stop_timeout_s = stop_timeout_s
@@ -301,7 +306,9 @@ class KvEventSubscriber:
         sources: list[_Source] = []
         try:
             for endpoint in self._endpoints:
-                sources.extend(_Source(context, endpoint, rank, self._clock) for rank in range(endpoint.ranks))
+                sources.extend(
+                    _Source(context, endpoint, rank, self._clock, self._field) for rank in range(endpoint.ranks)
+                )
         except BaseException:
             _close(context, sources)
             raise
