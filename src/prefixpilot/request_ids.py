@@ -19,7 +19,7 @@ from typing import Final
 
 _ANSWER: Final = re.compile(r"\A\d+_")
 _RANDOM: Final = re.compile(r"-[0-9a-f]{8}\Z")
-_PROMPT: Final = re.compile(r"[-_]\d+\Z")
+_PROMPT: Final = re.compile(r"_\d+\Z")
 _PREFIX: Final = re.compile(r"\A(?:chatcmpl-|generate-tokens-|resp_|msg_)")
 _COMPLETION: Final = re.compile(r"\Acmpl-(.+?)(?:-\d+)?\Z", re.DOTALL)
 
@@ -41,10 +41,11 @@ _STEPS: Final[tuple[Callable[[str], str], ...]] = (
 def spellings(request_id: str) -> tuple[str, ...]:
     """What an engine's id may have been before the engine added to it: itself, then with less and less of it.
 
-    An id of ours may look like one of an engine, so whoever knows the ids that there are takes the first it knows.
+    An id of ours may look like one of an engine, so whoever knows the ids that there are takes the first it knows. A
+    bare ``-N`` is of no engine, and stays: ``job-1`` is not ``job``.
 
     >>> spellings("cmpl-a-0-1f2e3d4c")
-    ('cmpl-a-0-1f2e3d4c', 'cmpl-a-0', 'a-0-1f2e3d4c', 'a', 'cmpl-a')
+    ('cmpl-a-0-1f2e3d4c', 'cmpl-a-0', 'a-0-1f2e3d4c', 'a')
     """
     taken: dict[str, tuple[int, ...]] = {request_id: ()}
     for number, step in enumerate(_STEPS):

@@ -231,6 +231,15 @@ def test_a_publisher_without_replays_that_has_told_nothing_yet_is_no_loss() -> N
         assert status.connected and not status.heard
 
 
+def test_batches_that_cannot_be_read_are_told_as_such(publisher: EventPublisher, seen: Remembers) -> None:
+    with subscribed(endpoint_of(publisher), seen):
+        assert seen.wait_continuity(WHOLE)
+        publisher.publish_bytes(b"\xc1 no MessagePack")
+        assert seen.wait_continuity(BROKEN)
+        assert "1 batches of" in (said := seen.told[-1].reason) and "came and cannot be read" in said
+        assert "keep" not in said
+
+
 def test_a_foreign_host_that_we_would_have_to_bind_comes_with_the_reason(seen: Remembers) -> None:
     with pytest.raises(ConfigError, match="an engine whose endpoint names a host connects to it") as caught:
         subscribed(EventEndpoint("tcp://192.0.2.1:5557"), seen).start()

@@ -25,11 +25,18 @@ USUAL = Standing("tcp://e:1", "tcp://e:2", ASKING, 0, 0, connects=False, connect
         ({"connected": False, "connects": True}, "no engine has connected there"),
         ({"batches": 4}, "is being asked for at tcp://e:2"),
         ({"batches": 4, "unanswered": 3}, "where nobody answers"),
-        ({"batches": 4, "replay": None}, "batches are missing"),
+        ({"foreign": 3}, "nothing has come from tcp://e:1 yet but 3 messages that are no batches of events"),
+        ({"batches": 4, "replay": None}, "batches of tcp://e:1 are missing, and no replay endpoint is set"),
         ({"batches": 4, "connected": False}, "there is no connection to tcp://e:1"),
         ({"batches": 4, "continuity": BROKEN, "lost": 3}, "3 batches of tcp://e:1 are lost (the engine does not keep"),
         ({"batches": 4, "continuity": BROKEN, "lost": 3, "replay": None}, "(no replay endpoint is set); the next"),
         ({"batches": 4, "continuity": BROKEN, "replay": None}, "what tcp://e:1 told before is not known"),
+        ({"batches": 4, "continuity": BROKEN, "lost": 3, "unanswered": 1}, "asked for at tcp://e:2, where nobody ans"),
+        ({"batches": 4, "continuity": BROKEN, "lost": 3, "unreadable": 3}, "3 batches of tcp://e:1 came and cannot be"),
+        (
+            {"batches": 4, "continuity": BROKEN, "lost": 5, "unreadable": 3},
+            "2 batches of tcp://e:1 are lost (the engine does not keep them); 3 batches of tcp://e:1 came and cannot",
+        ),
         (
             {"batches": 4, "continuity": BROKEN, "lost": 3, "connected": False},
             "mends it; there is no connection",
@@ -39,3 +46,9 @@ USUAL = Standing("tcp://e:1", "tcp://e:2", ASKING, 0, 0, connects=False, connect
 def test_reasons(case: dict[str, Any], said: str) -> None:
     found = reason(USUAL._replace(**case))
     assert said in found and bool(said) == bool(found)
+
+
+@pytest.mark.parametrize("more", [{}, {"replay": None}, {"unanswered": 2}])
+def test_of_what_came_unreadable_it_is_not_said_that_it_was_asked_for(more: dict[str, Any]) -> None:
+    found = reason(USUAL._replace(batches=9, continuity=BROKEN, lost=8, unreadable=8, **more))
+    assert "does not keep" not in found and "replay" not in found and "tcp://e:2" not in found

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from prefixpilot import ContextPilot, Request
 from prefixpilot.errors import InvalidRequestError
+from prefixpilot.pilot import forest
 from prefixpilot.request_ids import _STEPS, spellings
 
 FORMS = [
@@ -45,6 +46,38 @@ def test_an_id_that_looks_like_an_engines_is_its_own_first() -> None:
         pilot.optimize(Request.from_ids(request_id, [1, 2]))
     assert pilot.evict(["chatcmpl-x"]) == 1
     assert pilot.shorten("x", 1)
+
+
+@pytest.mark.parametrize("told", ["job-1", "job_1", "job-12345678", "chatcmpl-job", "chatcmpl-job-1"])
+def test_what_is_told_twice_takes_no_other_with_it(told: str) -> None:
+    """Neither once it is evicted, nor after it made room, nor with all others."""
+    pilot = ContextPilot()
+    for request_id in (told, "job"):
+        pilot.optimize(Request.from_ids(request_id, [1, 2]))
+    assert [pilot.evict([told]) for _ in range(3)] == [1, 0, 0]
+    assert pilot.evict(["chatcmpl-job"]) == (told != "chatcmpl-job")
+    pilot.optimize(Request.from_ids(told, [1, 2]))
+    assert pilot.evict_all() >= 1
+    pilot.optimize(Request.from_ids("job", [1, 2]))
+    assert pilot.evict([told]) == 0
+    assert pilot.evict(["job"]) == 1
+
+
+def test_a_number_that_no_engine_adds_is_never_cut() -> None:
+    pilot = ContextPilot()
+    pilot.optimize(Request.from_ids("job", [1, 2]))
+    assert pilot.evict(["job-1", "chatcmpl-job-1"]) == 0
+    assert pilot.evict(["cmpl-job-1"]) == 1
+
+
+def test_the_ids_of_evicted_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest, "REMEMBERED_GONE", 2)
+    pilot = ContextPilot()
+    for request_id in ("a_1", "b_1", "c_1", "a", "b", "c"):
+        pilot.optimize(Request.from_ids(request_id, [1, 2]))
+    assert pilot.evict(["a_1", "b_1", "c_1"]) == 3
+    pilot.check_invariants()
+    assert [pilot.evict([each]) for each in ("c_1", "b_1", "a_1")] == [0, 0, 1]
 
 
 def every_selection(request_id: str) -> tuple[str, ...]:

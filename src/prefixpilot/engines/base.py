@@ -79,7 +79,8 @@ class EventListener(Protocol):
         ...
 
     def on_status(self, status: SourceStatus) -> None:
-        """A source's continuity has changed. Called before the batch that came after the change."""
+        """A source's continuity has changed. Called before the batch that came after the change; and before the first
+        batch of all, if what was missed before that is not known."""
         ...
 
 

@@ -14,6 +14,8 @@ SCHEMES: Final = ("tcp://", "ipc://")
 """What another process can reach."""
 MOST_RANKS: Final = 1024
 ANSWER_BYTES: Final = 1 << 20
+SHOWN_BYTES: Final = 80
+"""Of an answer that cannot be read."""
 
 
 class EventEndpoint(NamedTuple):
@@ -139,8 +141,12 @@ def read_sources(body: bytes, host: str) -> tuple[EventEndpoint, ...]:
         entries = [sources[key] for key in sorted(sources, key=int)]
         endpoints = tuple(_endpoint(entry, host) for entry in entries if entry.get("publisher", "zmq") == "zmq")
         return tuple(check_endpoint(each, "kv_event_sources") for each in endpoints)
+    except ConfigError as error:
+        raise EngineError(f"the engine's /kv_event_sources cannot be used: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise EngineError(f"the engine's /kv_event_sources cannot be read: {error!r}") from error
+        begins = body[:SHOWN_BYTES].decode("utf-8", "replace")
+        what = f"is no JSON object of publishers by rank, but begins with {begins!r}"
+        raise EngineError(f"the engine's answer to GET /kv_event_sources {what}") from error
 
 
 def _endpoint(entry: Any, host: str) -> EventEndpoint:

@@ -52,9 +52,10 @@ class _Source:
     """One rank of one endpoint: its sockets and its order. Lives on the subscriber's thread once that runs."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock, field: str
     ) -> None:
         self._context = context
+        self._field = field
         self._endpoint = endpoint
         self._rank = rank
         self._clock = clock
@@ -63,6 +64,7 @@ class _Source:
         self._shown = seen_from_here(self._address, endpoint.host) if endpoint.we_connect else self._address
         self.order = Sequencer(replay=endpoint.replay is not None)
         self._counts = {"batches": 0, "replayed": 0, "unreadable": 0, "unknown": 0}
+        self._undecoded = 0
         self._sequence = -1
         self._reported = Continuity.WHOLE
         self._peers = 0
@@ -130,6 +132,8 @@ class _Source:
             connected=self._peers > 0,
             answered=self._answered,
             unanswered=self._unanswered,
+            unreadable=self._undecoded,
+            foreign=self._counts["unreadable"] - self._undecoded,
         )
 
     def close(self) -> None:
@@ -148,10 +152,11 @@ class _Source:
         except zmq.ZMQError as error:
             self.close()
             if endpoint.we_connect:
-                raise ConfigError("events.endpoint", f"{address} cannot be used ({error})", "see its flags") from None
+                remedy = 'write it as "endpoint" in the engine\'s --kv-events-config'
+                raise ConfigError(self._field, f"{address} cannot be used ({error})", remedy) from None
             why = f"{address} cannot be bound here ({error}); an engine whose endpoint names a host connects to it"
             remedy = "write tcp://*:PORT if the engine's own endpoint is so, else an address of this machine"
-            raise ConfigError("events.endpoint", why, remedy) from None
+            raise ConfigError(self._field, why, remedy) from None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -238,6 +243,7 @@ class _Source:
             decoded = wire.decode(action.payload)
         except EventError:
             self._counts["unreadable"] += 1
+            self._undecoded += 1
             self.order.unreadable()
             self._report(listener, only_worse=True)
             decoded = wire.DecodedBatch((), None, 0)
@@ -245,6 +251,8 @@ class _Source:
         if any(isinstance(event, CacheCleared) for event in decoded.events):
             self.order.cleared()
         events = (CacheCleared(), *decoded.events) if action.fresh else decoded.events
+        if self._counts["batches"] == 1 and self._continuity is not Continuity.WHOLE:
+            listener.on_status(self.status())  # it is no longer as nothing had come
         listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, action.sequence, events))
 
 
@@ -265,6 +273,7 @@ class KvEventSubscriber:
         listener: is called on the thread.
         clock: for tests.
         stop_timeout_s: bound of ``stop``.
+        field: the setting that errors name.
 
     Raises:
         ConfigError: an endpoint that cannot be.
@@ -277,8 +286,10 @@ class KvEventSubscriber:
         *,
         clock: Clock = time.monotonic,
         stop_timeout_s: float = 5.0,
+        field: str = "events",
     ) -> None:
-        self._endpoints = tuple(check_endpoint(each, f"events[{i}]") for i, each in enumerate(endpoints))
+        self._field = field
+        self._endpoints = tuple(check_endpoint(each, f"{field}[{i}]") for i, each in enumerate(endpoints))
         self._listener = listener
         self._clock = clock
         self._stop_timeout_s = stop_timeout_s
@@ -305,7 +316,9 @@ class KvEventSubscriber:
         sources: list[_Source] = []
         try:
             for endpoint in self._endpoints:
-                sources.extend(_Source(context, endpoint, rank, self._clock) for rank in range(endpoint.ranks))
+                sources.extend(
+                    _Source(context, endpoint, rank, self._clock, self._field) for rank in range(endpoint.ranks)
+                )
         except BaseException:
             _close(context, sources)
             raise

@@ -18,6 +18,8 @@ class Standing(NamedTuple):
         connected: whether a publisher is connected now.
         answered: whether anything at all has taken a connection there.
         unanswered: how often in a row it did not answer at ``replay``.
+        unreadable: batches among the lost that came, and could not be read.
+        foreign: messages that were no batches at all.
     """
 
     address: str
@@ -29,6 +31,8 @@ class Standing(NamedTuple):
     connected: bool
     answered: bool
     unanswered: int
+    unreadable: int = 0
+    foreign: int = 0
 
 
 def reason(standing: Standing) -> str:
@@ -40,10 +44,26 @@ def reason(standing: Standing) -> str:
     gone = "" if standing.connected else f"there is no connection to {standing.address}"
     if standing.continuity is Continuity.CATCHING_UP:
         return gone or _asking(standing)
-    lost = f"{standing.lost} batches of {standing.address} are lost" if standing.lost else _before(standing)
-    kept = "no replay endpoint is set" if standing.replay is None else "the engine does not keep them"
     mended = "the next clearing of its cache, or its restart, mends it"
-    return f"{lost} ({kept}); {mended}" + (f"; {gone}" if gone else "")
+    return f"{_missing(standing)}; {mended}" + (f"; {gone}" if gone else "")
+
+
+def _missing(standing: Standing) -> str:
+    """What will not come, and why; what came and cannot be read was never asked for."""
+    address, missed = standing.address, standing.lost - standing.unreadable
+    unreadable = f"{standing.unreadable} batches of {address} came and cannot be read" if standing.unreadable else ""
+    if unreadable and not missed:
+        return unreadable
+    told = f"{missed} batches of {address} are lost" if missed else f"what {address} told before is not known"
+    return f"{told} ({_kept(standing)})" + (f"; {unreadable}" if unreadable else "")
+
+
+def _kept(standing: Standing) -> str:
+    if standing.replay is None:
+        return "no replay endpoint is set"
+    if standing.unanswered:
+        return f"they were asked for at {standing.replay}, where nobody answers"
+    return "the engine does not keep them"
 
 
 def _nothing_yet(standing: Standing) -> str:
@@ -53,6 +73,8 @@ def _nothing_yet(standing: Standing) -> str:
             return f"{nothing}: no engine has connected there"
         who = "what answers there is no publisher of events" if standing.answered else "nobody answers there"
         return f"{nothing}: {who}"
+    if standing.foreign:
+        return f"{nothing} yet but {standing.foreign} messages that are no batches of events"
     if standing.replay is None:
         return f"{nothing} yet; without a replay endpoint it is not known what was cached before"
     return f"{nothing} yet; {_asking(standing)}"
@@ -61,8 +83,6 @@ def _nothing_yet(standing: Standing) -> str:
 def _asking(standing: Standing) -> str:
     if standing.unanswered:
         return f"what is missing is asked for at {standing.replay}, where nobody answers"
-    return f"what is missing is being asked for at {standing.replay}" if standing.replay else "batches are missing"
-
-
-def _before(standing: Standing) -> str:
-    return f"what {standing.address} told before is not known"
+    if standing.replay is None:
+        return f"batches of {standing.address} are missing, and no replay endpoint is set"
+    return f"what is missing is being asked for at {standing.replay}"

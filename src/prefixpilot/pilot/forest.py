@@ -18,6 +18,8 @@ from prefixpilot.request_ids import spellings
 SNAPSHOT_VERSION = 2
 _READ_VERSIONS = (1, 2)
 """Version 1 had no bytes as ids, and nothing of what is learnt of tails."""
+REMEMBERED_GONE = 10_000
+"""Evicted requests whose ids are remembered: an engine that tells of one of them again means no other."""
 
 
 class TreeKey(NamedTuple):
@@ -42,6 +44,7 @@ class Forest:
         self.cache_tokens = config.cache_tokens
         self._trees: dict[TreeKey, ContextIndex] = {}
         self._key_of: OrderedDict[RequestId, TreeKey] = OrderedDict()
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._tokens = 0
 
     def __len__(self) -> int:
@@ -161,6 +164,7 @@ class Forest:
             if key is None:
                 continue
             known += 1
+            self._remember_gone(request_id)
             tree = self._trees[key]
             before = tree.total_tokens
             tree.evict([request_id])
@@ -172,6 +176,8 @@ class Forest:
     def evict_all(self) -> int:
         """Forget every request; returns how many there were."""
         gone = len(self._key_of)
+        for request_id in self._key_of:
+            self._remember_gone(request_id)
         self._trees.clear()
         self._key_of.clear()
         self._tokens = 0
@@ -194,10 +200,18 @@ class Forest:
         return news
 
     def named(self, request_id: str) -> RequestId | None:
-        """The live request that an engine may mean by this id; ``None`` if there is none. O(1)."""
+        """The live request that an engine may mean by this id; ``None`` if there is none, or it means one that was
+        evicted lately. O(1)."""
         if request_id in self._key_of:
             return RequestId(request_id)
-        return next((RequestId(s) for s in spellings(request_id) if s in self._key_of), None)
+        known = next((s for s in spellings(request_id) if s in self._key_of or s in self._gone), None)
+        return RequestId(known) if known is not None and known in self._key_of else None
+
+    def _remember_gone(self, request_id: RequestId) -> None:
+        self._gone[request_id] = None
+        self._gone.move_to_end(request_id)
+        if len(self._gone) > REMEMBERED_GONE:
+            self._gone.popitem(last=False)
 
     def trim(self) -> None:
         """Evict the least recently used requests until the bounds hold; the newest always stays."""
@@ -260,3 +274,5 @@ class Forest:
         tokens = sum(tree.total_tokens for tree in self._trees.values())
         if (owned, tokens) != (len(self._key_of), self._tokens) or not all(map(len, self._trees.values())):
             raise InvariantError("forest: the totals are not those of its trees")
+        if len(self._gone) > REMEMBERED_GONE:
+            raise InvariantError("forest: more evicted requests are remembered than may be")

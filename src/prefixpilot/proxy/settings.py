@@ -232,6 +232,7 @@ class ProxySettings:
     def __post_init__(self) -> None:
         self._check_engine()
         self._check_engines()
+        self._check_cache()
         if self.routing not in get_args(Routing):
             raise ConfigError("routing", f"is {self.routing!r}", f"use one of: {', '.join(get_args(Routing))}")
         if self.mode not in MODES:
@@ -274,8 +275,12 @@ class ProxySettings:
             raise ConfigError("fleet.standby", f"names {unknown}, which is none of engines", "name it there, too")
         if not set(roots) - {engine_root(url) for url in self.fleet.standby}:
             raise ConfigError("fleet.standby", "names all engines", "leave one out")
+
+    def _check_cache(self) -> None:
+        """Raises ConfigError: the endpoints of events are not those of so many engines."""
         try:
-            self.cache.of_engine(0, len(self.engines))
+            for number in range(len(self.all_engines)):
+                self.cache.of_engine(number, len(self.all_engines))
         except ConfigError as error:
             raise ConfigError(f"cache.{error.field}", error.reason, error.remedy) from None
 

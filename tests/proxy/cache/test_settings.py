@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy import ProxySettings
+from prefixpilot.proxy.cache.following import Publishers
 from prefixpilot.proxy.cache.settings import CacheSettings
 
 NAMED = "tcp://*:5557"
@@ -82,3 +84,37 @@ def test_an_endpoint_that_cannot_be_comes_with_the_reason_and_the_remedy(endpoin
         CacheSettings(events=endpoint)
     assert endpoint in caught.value.reason and reason in caught.value.reason
     assert "--kv-events-config" in caught.value.remedy and "auto" in caught.value.remedy
+
+
+def test_replays_are_unused_where_no_endpoint_is_named() -> None:
+    """With auto the engine lists its own: it starts."""
+    cache = CacheSettings(events="auto", replay="tcp://*:5558")
+    assert cache.replay_endpoints == ()
+    assert Publishers(cache, "http://127.0.0.1:8000").waiting() == ""
+    assert CacheSettings(replay="tcp://*:5558").replay_endpoints == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"events": "tcp://*:1,tcp://*:1", "replay": "tcp://*:3,tcp://*:4"}, "cache.events"),
+        ({"events": "tcp://*:1,tcp://*:2", "replay": "tcp://*:3,tcp://*:3"}, "cache.replay"),
+        ({"events": "tcp://*:1,tcp://*:2", "ranks": 2}, "cache.events"),
+    ],
+)
+def test_an_endpoint_that_is_named_twice_for_one_engine_is_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match="twice for one engine") as caught:
+        ProxySettings("http://e:1", cache=CacheSettings(**given))
+    assert caught.value.field == field
+
+
+def test_engines_on_several_hosts_may_name_the_same_wildcard() -> None:
+    cache = CacheSettings(events="tcp://*:1,tcp://*:1", replay="tcp://*:2,tcp://*:2")
+    settings = ProxySettings("http://a:1", engines=("http://a:1", "http://b:1"), cache=cache)
+    assert settings.of_engine(1).cache.endpoints == ("tcp://*:1",)
+
+
+def test_a_replay_that_cannot_be_is_not_advised_to_be_auto() -> None:
+    with pytest.raises(ConfigError) as caught:
+        CacheSettings(events=NAMED, replay="auto")
+    assert "auto" not in caught.value.remedy and "replay_endpoint" in caught.value.remedy

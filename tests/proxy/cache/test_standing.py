@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from prefixpilot.cache_events import CacheCleared
 from prefixpilot.cli import main
 from prefixpilot.engines.base import Continuity, EventListener, EventSource, SourceStatus
 from prefixpilot.proxy import ProxySettings, serve_in_thread
@@ -18,7 +19,7 @@ from prefixpilot.proxy.cache.following import NOT_LISTED, Publishers
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.proxy.cache.standing import Standing
 from prefixpilot.residency.state import CacheState
-from prefixpilot.testing import SimulatedEngine
+from prefixpilot.testing import Respond, SimulatedEngine
 from prefixpilot.testing.event_publisher import EventPublisher
 from prefixpilot.testing.page_pool import PagePool
 
@@ -83,6 +84,45 @@ def test_one_line_for_each_change_with_its_reason(caplog: pytest.LogCaptureFixtu
         ("INFO", "the engine's cache is known as EXACT"),
         ("WARNING", "the engine's cache is known as DEGRADED: 3 are lost"),
     ]
+
+
+def test_a_reason_of_another_kind_is_logged_once_and_not_at_each_look(caplog: pytest.LogCaptureFixture) -> None:
+    picture = Picture()
+    told = Standing(picture, Named())
+    picture.state = CacheState.DEGRADED
+    begun = SILENT._replace(batches=1, continuity=BROKEN, reason="not known what was before", connected=True)
+    told.note(begun)
+    for lost in range(1, 5):
+        told.silent([begun])
+        told.silent([begun, begun._replace(rank=1)])
+        told.silent([begun._replace(lost=lost, reason=f"{lost} are lost")])
+    picture.said = "it may have begun anew"
+    told.silent([begun])
+    told.silent([begun])
+    assert [line.partition("DEGRADED: ")[2] for _, line in logged(caplog)] == [
+        "not known what was before",
+        "1 are lost",
+        "it may have begun anew; not known what was before",
+    ]
+    caplog.clear()
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        picture.said = f"because of {letter}"
+        told.silent([begun])
+    assert 8 < len(logged(caplog)) <= standing.MOST_LINES
+
+
+def test_the_first_batch_is_not_logged_as_nothing_has_come(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a replay its number tells that there were others before."""
+    with EventPublisher(replay=False) as publisher:
+        for _ in range(3):
+            publisher.publish([CacheCleared()])
+        assert publisher.wait_sent(2)
+        with followed(100, publisher=None, events=publisher.endpoint) as setup, publisher_of(setup.engine, publisher):
+            until(setup.stats, lambda stats: stats["sources"] and stats["sources"][0]["connected"])
+            setup.ask(texts(3, 30))
+            setup.in_state("DEGRADED")
+    (line,) = [message for _, message in logged(caplog) if "DEGRADED" in message]
+    assert "nothing has come" not in line and "batches of" in line
 
 
 def test_reasons_are_put_together_and_bounded() -> None:
@@ -165,13 +205,50 @@ def test_what_helps_is_named_by_its_setting() -> None:
     assert "cache.events (--cache-events tcp://*:1)" in named.remedy(SILENT)
     assert "open its port" in auto.remedy(SILENT) and "--cache-events auto" in auto.remedy(SILENT)
     assert "--cache-replay" in named.remedy(SILENT._replace(connected=True, unanswered=2))
-    assert named.remedy(SILENT._replace(connected=True, batches=2)) == ""
+    replayed = Publishers(CacheSettings(events="tcp://*:1", replay="tcp://*:2"), "http://e")
+    assert replayed.remedy(SILENT._replace(connected=True, batches=2)) == ""
     assert named.waiting() == ""
+
+
+def test_what_helps_once_something_has_come() -> None:
+    named, replayed = (Publishers(CacheSettings("tcp://*:1", replay), "http://e") for replay in (None, "tcp://*:2"))
+    gone = replayed.remedy(SILENT._replace(batches=2))
+    assert "see that the engine runs" in gone and "cache.events (--cache-events tcp://*:1)" in gone
+    missing = named.remedy(SILENT._replace(connected=True, batches=2))
+    assert "cache.replay (--cache-replay" in missing and '"replay_endpoint"' in missing
+    garbage = replayed.remedy(SILENT._replace(connected=True, batches=2, lost=2, unreadable=2))
+    assert "nothing but the engine publishes" in garbage and "--cache-events tcp://*:1" in garbage
+
+
+def test_an_engine_that_is_listed_without_a_replay_endpoint_is_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With auto there is no setting for it."""
+    monkeypatch.setattr(tracker, "SILENCE_S", 0.05)
+    with follows("auto", publisher=EventPublisher(replay=False)) as url:
+        said = reason(url, lambda text: "without a replay endpoint" in text)
+        assert 'give the engine "replay_endpoint"' in said and "--cache-events auto" in said
+
+
+def test_an_endpoint_that_cannot_be_bound_names_the_setting() -> None:
+    """Not the subscriber's own word for it."""
+    with follows("tcp://192.0.2.1:5557") as url:
+        said = reason(url, bool)
+        assert "cache.events (--cache-events tcp://192.0.2.1:5557): " in said and "cannot be bound here" in said
+        assert "events.endpoint" not in said
+
+
+def test_what_is_no_list_of_publishers_is_said_in_words() -> None:
+    with SimulatedEngine(fault=Respond(200, b'{"method": "GET", "path": "/kv_event_sources"}')) as engine:
+        settings = ProxySettings(engine.base_url, port=0, cache=CacheSettings("auto"))
+        with serve_in_thread(settings) as proxy:
+            said = reason(proxy.url, bool)
+    assert "Error(" not in said and "no JSON object of publishers by rank" in said and '"method"' in said
+    assert "name its endpoint: --cache-events tcp://*:5557" in said
 
 
 def test_auto_says_so_where_the_engine_lists_nothing() -> None:
     with follows("auto") as url:
-        assert reason(url, bool) == NOT_LISTED
+        said = reason(url, bool)
+        assert said == NOT_LISTED and "llama.cpp publishes none" in said
 
 
 def test_events_that_are_off_are_told_too() -> None:

@@ -115,7 +115,7 @@ class CacheFigures:
             self._state.labels(each.name).set(each is state)
         statuses = list(statuses)
         self._batches.set(sum(status.batches for status in statuses))
-        self._lost.set(sum(status.lost + status.unreadable for status in statuses))
+        self._lost.set(sum(status.lost for status in statuses))
         self._gaps.set(sum(status.gaps for status in statuses))
         for continuity in Continuity:
             self._sources.labels(continuity.value).set(sum(s.continuity is continuity for s in statuses))

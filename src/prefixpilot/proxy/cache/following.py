@@ -30,9 +30,12 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.steps import Attempt
 from prefixpilot.proxy.wire.upstream import Upstream
 
+NAME_IT: Final = "name its endpoint: --cache-events tcp://*:5557"
+NOT_YET: Final = "--cache-events auto: the engine does not list its publishers yet"
 NOT_LISTED: Final = (
     "--cache-events auto: the engine lists no publisher of events at GET /kv_event_sources; "
-    "give it --kv-events-config with publisher zmq, or name its endpoint: --cache-events tcp://*:5557"
+    f"give it --kv-events-config with publisher zmq, or {NAME_IT} "
+    "(llama.cpp publishes none: leave --cache-events off)"
 )
 ASK_AGAIN_S: Final = (1.0, 5.0, 30.0)
 """Seconds between looks for the engine's list of publishers; the last one is repeated."""
@@ -118,6 +121,7 @@ class Publishers:
         self._waiting = ""
         self._unresolved: dict[str, str] = {}
         self._subscriber: Any = import_module("prefixpilot.engines.kv_events").KvEventSubscriber
+        self._replays = {each.endpoint: each.replay for each in self._named()}
         for endpoint in self._named():
             check_endpoint(endpoint, "cache.events")
 
@@ -125,7 +129,8 @@ class Publishers:
         """A source that is not started yet. With ``auto`` it waits, as long as it takes, for the engine's own list."""
         endpoints = self._named() or await self._listed()
         self._waiting = ""
-        made: EventSource = self._subscriber(endpoints, listener)
+        self._replays = {each.endpoint: each.replay for each in endpoints}
+        made: EventSource = self._subscriber(endpoints, listener, field=f"cache.events ({self._option})")
         return made
 
     def waiting(self) -> str:
@@ -143,17 +148,35 @@ class Publishers:
 
     def remedy(self, status: SourceStatus) -> str:
         """See there."""
-        option = f"--cache-events {self._cache.events}"
         unresolved = self._unresolved.get(status.source)
         if unresolved is not None:
-            return f"{unresolved} (cache.events, {option})"
-        if not status.connected and not status.batches:
-            if self._cache.events == AUTO:
-                return f"the engine lists it ({option}); open its port to this machine, or name another endpoint"
-            return f'compare cache.events ({option}) with "endpoint" in the engine\'s --kv-events-config'
+            return f"{unresolved} (cache.events, {self._option})"
+        if not status.connected:
+            return self._unconnected(status)
         if status.unanswered:
             return 'compare cache.replay (--cache-replay) with "replay_endpoint" in the engine\'s --kv-events-config'
+        if status.unreadable and status.unreadable >= status.lost:
+            return f"see that nothing but the engine publishes at cache.events ({self._option})"
+        if self._replays.get(status.source, "") is None:
+            return self._no_replay()
         return ""
+
+    @property
+    def _option(self) -> str:
+        return f"--cache-events {self._cache.events}"
+
+    def _unconnected(self, status: SourceStatus) -> str:
+        if status.batches:
+            return f"see that the engine runs, and that its endpoint is still that of cache.events ({self._option})"
+        if self._cache.events == AUTO:
+            return f"the engine lists it ({self._option}); open its port to this machine, or name another endpoint"
+        return f'compare cache.events ({self._option}) with "endpoint" in the engine\'s --kv-events-config'
+
+    def _no_replay(self) -> str:
+        given = 'give the engine "replay_endpoint" in its --kv-events-config'
+        if self._cache.events == AUTO:
+            return f"{given} ({self._option} finds it)"
+        return f"{given}, and name it in cache.replay (--cache-replay tcp://*:5558)"
 
     def _named(self) -> tuple[EventEndpoint, ...]:
         cache, host = self._cache, urlsplit(self._engine).hostname or "127.0.0.1"
@@ -171,7 +194,7 @@ class Publishers:
                 found = await asyncio.to_thread(discover, self._engine)
                 self._waiting = NOT_LISTED
             except EngineError as error:
-                found, self._waiting = (), f"--cache-events auto: the engine does not list its publishers yet ({error})"
+                found, self._waiting = (), f"{NOT_YET} ({error}); {NAME_IT}"
             if found:
                 return found
             await asyncio.sleep(wait)

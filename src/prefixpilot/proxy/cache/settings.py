@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from prefixpilot.engines.endpoints import unusable
+from prefixpilot.engines.endpoints import rank_address, unusable
 from prefixpilot.errors import ConfigError
 
 TokenIds = Literal["auto", "engine", "local", "off"]
 OFF: Final = "off"
 AUTO: Final = "auto"
+_WRITE: Final = {
+    "events": "write tcp://127.0.0.1:5557, as the engine's --kv-events-config has it, or auto, or off",
+    "replay": 'write tcp://127.0.0.1:5558, as "replay_endpoint" in the engine\'s --kv-events-config, or leave it out',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class CacheSettings:
         if self.events not in (OFF, AUTO):
             _check_endpoints("events", self.endpoints, self.ranks)
         if self.replay is not None:
-            _check_endpoints("replay", self.replay_endpoints, self.ranks)
+            _check_endpoints("replay", _split(self.replay), self.ranks)
             if self.endpoints and len(self.replay_endpoints) != len(self.endpoints):
                 raise ConfigError("replay", "has not as many endpoints as events", "give one for each")
         if self.token_ids not in get_args(TokenIds):
@@ -77,13 +81,13 @@ class CacheSettings:
     @property
     def replay_endpoints(self) -> tuple[str, ...]:
         """Parallel to ``endpoints``, or empty."""
-        return () if self.replay is None else _split(self.replay)
+        return () if self.replay is None or not self.endpoints else _split(self.replay)
 
     def of_engine(self, number: int, count: int) -> CacheSettings:
         """The settings of one of several engines, each with the same number of endpoints.
 
         Raises:
-            ConfigError: their number is no multiple of ``count``.
+            ConfigError: their number is no multiple of ``count``, or one is named twice for this engine.
         """
         each, rest = divmod(len(self.endpoints), count)
         if rest or (self.endpoints and not each):
@@ -92,6 +96,8 @@ class CacheSettings:
         if not each:
             return self
         mine = slice(number * each, (number + 1) * each)
+        for name, endpoints in (("events", self.endpoints[mine]), ("replay", self.replay_endpoints[mine])):
+            _check_distinct(name, endpoints, self.ranks)
         replay = ",".join(self.replay_endpoints[mine]) or None
         return replace(self, events=",".join(self.endpoints[mine]), replay=replay)
 
@@ -118,5 +124,15 @@ def _check_endpoints(name: str, endpoints: tuple[str, ...], ranks: int) -> None:
     for endpoint in endpoints:
         reason = unusable(endpoint, ranks)
         if reason is not None:
-            remedy = "write tcp://127.0.0.1:5557, as the engine's --kv-events-config has it, or auto, or off"
-            raise ConfigError(name, f"has {endpoint!r}, which {reason}", remedy)
+            raise ConfigError(name, f"has {endpoint!r}, which {reason}", _WRITE[name])
+
+
+def _check_distinct(name: str, endpoints: tuple[str, ...], ranks: int) -> None:
+    """Of one engine, each rank of each endpoint is another one."""
+    seen = set[str]()
+    for endpoint in endpoints:
+        ports = {rank_address(endpoint, rank) for rank in range(ranks)}
+        if ports & seen:
+            twice = f"names {min(ports & seen)} twice for one engine"
+            raise ConfigError(name, twice, "name each endpoint once; cache.ranks adds the ports behind it")
+        seen |= ports

@@ -14,6 +14,9 @@ from prefixpilot.residency.state import CacheState
 
 SHOWN: Final = 3
 """Sources whose reasons are written out; the others are counted."""
+MOST_LINES: Final = 16
+"""At most so many are logged for as long as the state stays the same."""
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class Standing:
         self._publishers = publishers
         self._lock = Lock()
         self._logged: CacheState | None = None
+        self._said: set[str] = set()
+        self._lines = 0
         self._statuses: dict[Rank, SourceStatus] = {}
 
     def note(self, status: SourceStatus) -> None:
@@ -74,9 +79,13 @@ class Standing:
             self._log(state)
 
     def silent(self, statuses: Iterable[SourceStatus]) -> None:
-        """Something should have come by now: if nothing has, and nothing was logged before, that is logged."""
-        if self._logged is None and self._view.state is CacheState.UNKNOWN:
-            self._log(CacheState.UNKNOWN, statuses)
+        """Something should have come by now. What is logged: that nothing has, if nothing was logged before; and what
+        keeps the state from being better, where it is of another kind than all that was logged of that state."""
+        found, state = list(statuses), self._view.state
+        if self._logged is None and state is CacheState.UNKNOWN:
+            self._log(state, found)
+        elif self._logged is state and state is not CacheState.EXACT and self._is_news(found):
+            self._write(state, found)
 
     def _log(self, state: CacheState, statuses: Iterable[SourceStatus] | None = None) -> None:
         with self._lock:
@@ -84,7 +93,26 @@ class Standing:
                 return
             self._logged = state
             known = list(self._statuses.values()) if statuses is None else list(statuses)
-        reason = self.reason(known)
+            self._said, self._lines = self._kinds(known), 1
+        self._write(state, known)
+
+    def _is_news(self, statuses: Sequence[SourceStatus]) -> bool:
+        """Whether a reason is of a new kind; no longer once many were."""
+        kinds = self._kinds(statuses)
+        with self._lock:
+            news = not kinds <= self._said and self._lines < MOST_LINES
+            if news:
+                self._said |= kinds
+                self._lines += 1
+        return news
+
+    def _kinds(self, statuses: Iterable[SourceStatus]) -> set[str]:
+        """Of what kinds the reasons are: numbers in them, and which source it is, make no other one."""
+        texts = ["" if self._publishers is None else self._publishers.waiting(), *self._view.why().split("; ")]
+        return {*filter(None, (text.translate(_NO_DIGITS) for text in texts)), *filter(None, map(_kind, statuses))}
+
+    def _write(self, state: CacheState, statuses: Iterable[SourceStatus]) -> None:
+        reason = self.reason(statuses)
         level = logging.INFO if state is CacheState.EXACT else logging.WARNING
         log.log(level, "the engine's cache is known as %s%s", state.name, f": {reason}" if reason else "")
 
@@ -102,3 +130,10 @@ class Standing:
     def _of(self, status: SourceStatus) -> str:
         remedy = self._publishers.remedy(status) if status.reason and self._publishers is not None else ""
         return f"{status.reason}: {remedy}" if remedy else status.reason
+
+
+def _kind(status: SourceStatus) -> str:
+    """Empty where nothing stands in the way."""
+    counts = (status.batches, status.lost, status.unreadable, status.unanswered)
+    shown = "".join("1" if count else "0" for count in (*counts, status.connected))
+    return f"{status.continuity.value} {shown}" if status.reason else ""
