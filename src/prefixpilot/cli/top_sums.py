@@ -39,7 +39,7 @@ def _routes(routes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _route(same: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     together: dict[str, Any] = _added(same, _DEPTH)
-    counts = [together.get(name) for name in ("cached_tokens", "prompt_tokens")]
+    counts: list[Any] = [together.get(name) for name in ("cached_tokens", "prompt_tokens")]
     cached, prompt = (count if _is_number(count) else 0 for count in counts)
     return {**together, "hit_rate": cached / prompt if prompt else None}
 
