@@ -14,6 +14,8 @@ from prefixpilot.residency.state import CacheState
 
 SHOWN: Final = 3
 """Sources whose reasons are written out; the others are counted."""
+THE_ENGINES: Final = "the engine's"
+"""Whose cache it is, in the log, where there is one engine."""
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +54,11 @@ class Standing:
     Args:
         view: the picture of the cache.
         publishers: say what helps; ``None`` where events are not followed.
+        whose: cache it is, in the log.
     """
 
-    def __init__(self, view: Known, publishers: SourceMaker | None = None) -> None:
+    def __init__(self, view: Known, publishers: SourceMaker | None = None, whose: str = THE_ENGINES) -> None:
+        self._whose = whose
         self._view = view
         self._publishers = publishers
         self._lock = Lock()
@@ -86,7 +90,7 @@ class Standing:
             known = list(self._statuses.values()) if statuses is None else list(statuses)
         reason = self.reason(known)
         level = logging.INFO if state is CacheState.EXACT else logging.WARNING
-        log.log(level, "the engine's cache is known as %s%s", state.name, f": {reason}" if reason else "")
+        log.log(level, "%s cache is known as %s%s", self._whose, state.name, f": {reason}" if reason else "")
 
     def reason(self, statuses: Iterable[SourceStatus]) -> str:
         """Why the state is no better; empty with EXACT."""
