@@ -41,7 +41,7 @@ def _route(same: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     together: dict[str, Any] = _added(same, _DEPTH)
     counts: list[Any] = [together.get(name) for name in ("cached_tokens", "prompt_tokens")]
     cached, prompt = (count if _is_number(count) else 0 for count in counts)
-    return {**together, "hit_rate": cached / prompt if prompt else None}
+    return {**together, "hit_rate": round(cached / prompt, 4) if prompt else None}
 
 
 def _added(values: Sequence[Any], depth: int) -> Any:
