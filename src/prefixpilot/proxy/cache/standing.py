@@ -12,10 +12,10 @@ from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.proxy.cache.watch import Rank
 from prefixpilot.residency.state import CacheState
 
-SHOWN: Final = 3
-"""Sources whose reasons are written out; the others are counted."""
 THE_ENGINES: Final = "the engine's"
 """Whose cache it is, in the log, where there is one engine."""
+SHOWN: Final = 3
+"""Sources whose reasons are written out; the others are counted."""
 
 log = logging.getLogger(__name__)
 
