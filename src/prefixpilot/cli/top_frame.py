@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from prefixpilot.cli.top_sums import caches_together
+
 UNKNOWN: Final = "-"
 MIN_WIDTH: Final = 40
 _SAMPLE: Final = re.compile(r"^(prefixpilot_\w+) ([0-9.eE+-]+|NaN)$", re.MULTILINE)
@@ -54,16 +56,17 @@ def samples_of(text: str) -> dict[str, float]:
 
 def frame(url: str, now: Reading, before: Reading | None = None, *, width: int = 100) -> str:
     """All lines, none longer than ``width``; ``before`` is the reading of the frame before, for what is new since."""
+    cache = caches_together(now.stats)
     lines = [
         *_head(url, now),
         *_why(now, max(width, MIN_WIDTH)),
         *_requests(now, before),
         *_hits(now, before),
-        *_predictions(now),
-        *_engine(now),
+        *_predictions(cache),
+        *_events(cache),
         "",
         *_engines(now, before),
-        *_routes(now),
+        *_routes(cache),
     ]
     return "\n".join(_cut(line, max(width, MIN_WIDTH)) for line in lines)
 
@@ -119,8 +122,7 @@ def _since(now: Reading, before: Reading, name: str) -> float | None:
     return None if new is None else new - (old or 0)
 
 
-def _predictions(now: Reading) -> list[str]:
-    shown = now.table("engine_cache")
+def _predictions(shown: Mapping[str, Any]) -> list[str]:
     lines = []
     for basis, sums in sorted(_tables(shown.get("predictions"))):
         verdicts = {name: int(count) for name, count in _tables_of_numbers(sums.get("verdicts"))}
@@ -136,9 +138,8 @@ def _predictions(now: Reading) -> list[str]:
     return [*lines, _row("causes", _listed(causes) or "none")]
 
 
-def _engine(now: Reading) -> list[str]:
-    shown = now.table("engine_cache")
-    sources = [source for source in shown.get("sources") or () if isinstance(source, Mapping)]
+def _events(shown: Mapping[str, Any]) -> list[str]:
+    sources = shown["sources"]
     if not sources:
         return [_row("events", "none")]
     by: dict[str, int] = {}
@@ -180,15 +181,14 @@ def _standing(engine: Mapping[str, Any]) -> str:
     return "" if engine.get("fit") else "out"
 
 
-def _routes(now: Reading) -> list[str]:
+def _routes(shown: Mapping[str, Any]) -> list[str]:
     rows: list[tuple[str, ...]] = [("route", "requests", "hit rate", "predicted", "reported", "exact", "causes")]
-    routes = now.table("engine_cache").get("routes") or ()
-    for route in (route for route in routes if isinstance(route, Mapping)):
-        compared, verdicts = route.get("compared") or 0, route.get("verdicts") or {}
+    for route in shown["routes"]:
+        compared, verdicts = route.get("compared") or 0, dict(_tables_of_numbers(route.get("verdicts")))
         name = " ".join(str(route.get(part) or UNKNOWN) for part in ("tenant", "api", "model"))
         exact = _percent(verdicts.get("exact", 0) / compared) if compared else UNKNOWN
         tokens = (_count(route.get(name)) for name in ("predicted_tokens", "reported_tokens"))
-        causes = _listed(route.get("causes") or {}) or UNKNOWN
+        causes = _listed(dict(_tables_of_numbers(route.get("causes")))) or UNKNOWN
         rows.append((name, _count(route.get("requests")), _percent(route.get("hit_rate")), *tokens, exact, causes))
     return _columns(rows) if len(rows) > 1 else ["no route was followed yet (see cache.events and cache.token_ids)"]
 

@@ -75,6 +75,20 @@ class Place(NamedTuple):
         """With its cause. O(length of the texts)."""
         return self.found if self.texts is None else self.found._replace(cause=_cause(*self.texts, self.found.offset))
 
+    def is_inside(self, cause: Cause) -> bool:
+        """Whether both texts have what that cause names at this place, and have it begin alike: another time behind
+        the same words, say. O(length of the texts)."""
+        offset = self.found.offset
+        named = [] if self.texts is None else [_found_at(segment.text, offset) for segment in self.texts]
+        return bool(named) and all(each.cause == cause and each.start < offset for each in named)
+
+
+class _Named(NamedTuple):
+    """What a rule finds at a place of a text, and where that begins."""
+
+    cause: Cause
+    start: int
+
 
 def first_divergence(first: Prompt, second: Prompt) -> Divergence | None:
     """Where ``second`` parts from ``first``; ``None`` if one of them is the beginning of the other. O(length)."""
@@ -162,28 +176,29 @@ def _cause(old: Segment, new: Segment, offset: int) -> Cause:
         return "order"
     if re.sub(r"\s+", " ", old.text).strip() == re.sub(r"\s+", " ", new.text).strip():
         return "whitespace"
-    found = [_found_at(segment.text, offset) for segment in (new, old)]
+    found = [_found_at(segment.text, offset).cause for segment in (new, old)]
     return next((cause for cause in found if cause != "text"), "text")
 
 
-def _found_at(text: str, offset: int) -> Cause:
-    """What a rule finds at a place of a text."""
+def _found_at(text: str, offset: int) -> _Named:
+    """What a rule finds at a place of a text, or in front of which, in its line, the place stands."""
     header = find_billing_header(text)
     if header is not None and offset < header.end:
-        return "billing-header"
+        return _Named("billing-header", header.start)
     all_lines = tuple(lines(text))
     at = _line_at(all_lines, offset)
     line = all_lines[at].content
     reading = find_clock(text[slice(*line)])
     if reading is not None and offset - line.start < reading.said.end:
-        return "clock"
+        return _Named("clock", line.start + reading.said.start)
     today = find_date(text[slice(*line)])
     if today is not None and offset - line.start < today.end:
-        return "date"
+        return _Named("date", line.start + today.start)
     if is_id_line(text, line):
-        return "ids"
+        return _Named("ids", line.start)
     sections = find_sections(text, all_lines, zones(text, all_lines, [False] * len(all_lines)))
-    return "memory" if any(section.first <= at < section.end for section in sections) else "text"
+    section = next((section for section in sections if section.first <= at < section.end), None)
+    return _Named("text", 0) if section is None else _Named("memory", all_lines[section.first].content.start)
 
 
 def _line_at(all_lines: Sequence[Line], offset: int) -> int:

@@ -177,6 +177,39 @@ def test_another_front_is_no_volatile_text() -> None:
     assert watch.parting is not None and not watch.parting.volatile
 
 
+@pytest.mark.parametrize(
+    "new",
+    [
+        "{} The time is 2026-11-30T20:20:00Z. Be brief and kind.",
+        "You help at the school by the river. The time is 2026-11-30T20:20:00Z. Be brief and kind. Nothing else.",
+        "Today's date is 2026-11-30. Write a poem about whatever the documents tell, in rhymed couplets, and be kind.",
+        "Request ID: 5f0c1177aa\nWrite a poem about whatever the documents tell, in rhymed couplets, and be kind.",
+        "User Memories:\n- likes tea, and rhymed couplets about whatever the documents tell of the town\n",
+        "Yours is x.\nUser Memories:\n- likes tea, and rhymed couplets about whatever the documents tell of it\n",
+    ],
+    ids=["same-documents", "same-first-words", "date", "ids", "memory", "first-letter-and-memory"],
+)
+@pytest.mark.parametrize("old", ["", "The time is 2026-11-30T20:19:00Z."], ids=["timeless", "another-time"])
+def test_another_front_with_something_volatile_in_it_is_another_front(new: str, old: str) -> None:
+    """The first request ever of an application: nothing of it can have been cached, so nothing was missed."""
+    bench = Bench()
+    bench.had(bench.sent(f"{FRONT} {old}", DOCUMENTS))
+    bench.pilot = ContextPilot()  # contexts behind another system text are planned by themselves
+    watch = bench.sent(new.format("Answer from the documents."), DOCUMENTS)
+    assert watch.parting is not None
+    assert (watch.parting.kind, watch.parting.volatile) == ("text", False)
+    assert bench.cause(watch) == "none"
+
+
+@pytest.mark.parametrize("kind", ["order", "whitespace"])
+def test_the_same_front_otherwise_from_its_first_character_on_is_volatile(kind: str) -> None:
+    bench = Bench()
+    lines = ["Be brief.", FRONT]
+    bench.had(bench.sent("\n".join(lines), DOCUMENTS))
+    parting = bench.sent("\n".join(lines[::-1] if kind == "order" else ["", *lines]), DOCUMENTS).parting
+    assert parting is not None and (parting.kind, parting.volatile, parting.chars) == (kind, True, 0)
+
+
 def test_a_front_that_was_sent_before_is_none_however_many_came_between() -> None:
     bench = Bench()
     for minute in (5, 6, 5):

@@ -21,6 +21,7 @@ from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.settings import AUTO, OFF, CacheSettings
 from prefixpilot.proxy.cache.sizes import CacheSize, SizeAsker
+from prefixpilot.proxy.cache.standing import THE_ENGINES
 from prefixpilot.proxy.cache.tokens import EngineTokens, TokenQueue, TokenSource
 from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView, Index
@@ -49,6 +50,7 @@ def followed(
     attempt: Attempt,
     clock: Callable[[], float] = monotonic,
     figures: CacheFigures | None = None,
+    whose: str = THE_ENGINES,
 ) -> CacheTracker | None:
     """What follows the engine's cache; ``None`` if nothing is to, and then the metrics say UNKNOWN.
 
@@ -56,6 +58,7 @@ def followed(
 
     Args:
         figures: where several engines are followed, those that they share; new ones if ``None``.
+        whose: cache it is, in the log.
 
     Raises:
         ConfigError: an endpoint, or a tokenizer, that cannot be used.
@@ -71,7 +74,8 @@ def followed(
     tokens = None if source is None else TokenQueue(source, cache.tokenize_concurrency)
     publishers = None if cache.events == OFF else Publishers(cache, settings.engine_root)
     sizes, sized = SizeAsker(upstream), partial(_sized, settings, view)
-    return CacheTracker(view, figures, tokens, publishers, cache.max_requests, attempt, sizes, sized, clock=clock)
+    most = cache.max_requests
+    return CacheTracker(view, figures, tokens, publishers, most, attempt, sizes, sized, clock=clock, whose=whose)
 
 
 def _hosted(

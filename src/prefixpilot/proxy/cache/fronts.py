@@ -27,9 +27,10 @@ KEPT: Final = 8
 """Fronts of one route that are kept: those of as many applications, or of as many moments."""
 SAME_TEXT: Final = 0.5
 """Share of a text, at its two ends, that has to be the same for it to be the same text with a change in it."""
-VOLATILE: Final = frozenset[Cause](
-    ("billing-header", "clock", "date", "ids", "memory", "tool-order", "order", "whitespace")
-)
+SAME_OTHERWISE: Final = frozenset[Cause](("tool-order", "order", "whitespace"))
+"""What changes of a front that holds all that the other one holds."""
+PARTS: Final = frozenset[Cause](("billing-header", "clock", "date", "ids", "memory"))
+"""What changes in a front, and may stand in another one too: fronts that part there may have nothing in common."""
 
 
 class Parting(NamedTuple):
@@ -157,10 +158,15 @@ class Fronts:
                 nearest = place, old
         if nearest is None:
             return None
-        found, old = nearest[0].named(), nearest[1]
+        place, old = nearest
+        found = place.named()
         parting = Parting(found.cause, False, found.pointer, found.offset, found.shared)
-        volatile = parting.kind in VOLATILE or (parting.kind == "text" and _same_but_for_a_part(old, front, parting))
-        return parting._replace(volatile=volatile, tokens=_common_tokens(old.tokens, front.tokens)), old
+        if found.cause in SAME_OTHERWISE or (found.cause in PARTS and place.is_inside(found.cause)):
+            parting = parting._replace(volatile=True)
+        elif found.cause == "text" or found.cause in PARTS:
+            same = _same_but_for_a_part(old, front, parting)
+            parting = parting._replace(kind=found.cause if same else "text", volatile=same)
+        return parting._replace(tokens=_common_tokens(old.tokens, front.tokens)), old
 
     def add(self, route: Hashable, front: Front) -> None:
         """The engine has had it. O(fronts of the route)."""

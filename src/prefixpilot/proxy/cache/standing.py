@@ -12,6 +12,8 @@ from prefixpilot.engines.base import EventListener, EventSource, SourceStatus
 from prefixpilot.proxy.cache.watch import Rank
 from prefixpilot.residency.state import CacheState
 
+THE_ENGINES: Final = "the engine's"
+"""Whose cache it is, in the log, where there is one engine."""
 SHOWN: Final = 3
 """Sources whose reasons are written out; the others are counted."""
 MOST_LINES: Final = 16
@@ -55,9 +57,11 @@ class Standing:
     Args:
         view: the picture of the cache.
         publishers: say what helps; ``None`` where events are not followed.
+        whose: cache it is, in the log.
     """
 
-    def __init__(self, view: Known, publishers: SourceMaker | None = None) -> None:
+    def __init__(self, view: Known, publishers: SourceMaker | None = None, whose: str = THE_ENGINES) -> None:
+        self._whose = whose
         self._view = view
         self._publishers = publishers
         self._lock = Lock()
@@ -114,7 +118,7 @@ class Standing:
     def _write(self, state: CacheState, statuses: Iterable[SourceStatus]) -> None:
         reason = self.reason(statuses)
         level = logging.INFO if state is CacheState.EXACT else logging.WARNING
-        log.log(level, "the engine's cache is known as %s%s", state.name, f": {reason}" if reason else "")
+        log.log(level, "%s cache is known as %s%s", self._whose, state.name, f": {reason}" if reason else "")
 
     def reason(self, statuses: Iterable[SourceStatus]) -> str:
         """Why the state is no better; empty with EXACT."""

@@ -33,7 +33,7 @@ from prefixpilot.proxy.cache.picture import Picture
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
-from prefixpilot.proxy.cache.standing import SourceMaker, Standing
+from prefixpilot.proxy.cache.standing import THE_ENGINES, SourceMaker, Standing
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded
@@ -71,6 +71,7 @@ class CacheTracker:
         sized: takes the answers, and whether the engine has started anew since the one before; on the thread.
         clock: monotonic seconds.
         names_requests: whether each request needs an id of its own at the engine, by which it may be evicted.
+        whose: cache it is, in the log.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class CacheTracker:
         *,
         clock: Callable[[], float] = monotonic,
         names_requests: bool = True,
+        whose: str = THE_ENGINES,
     ) -> None:
         self.names_requests = names_requests
         self._clock = clock
@@ -96,7 +98,8 @@ class CacheTracker:
         self._figures = figures
         self._tokens = tokens
         self._publishers = publishers
-        self._standing = Standing(view, publishers)
+        self._whose = whose
+        self._standing = Standing(view, publishers, whose)
         self._failed = ""
         self._max = max_requests
         self._attempt = attempt
@@ -140,7 +143,7 @@ class CacheTracker:
         except PrefixPilotError as error:
             await publishers.look(())
             self._failed = "; ".join(filter(None, (str(error), publishers.waiting())))
-            log.error("the engine's cache events cannot be followed: %s", self._failed)
+            log.error("%s cache events cannot be followed: %s", self._whose, self._failed)
         finally:
             waiting.cancel()
 

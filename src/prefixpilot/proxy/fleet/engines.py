@@ -16,6 +16,7 @@ from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures, least_known
 from prefixpilot.proxy.cache.following import followed
+from prefixpilot.proxy.cache.standing import THE_ENGINES
 from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.call import RefusedError
 from prefixpilot.proxy.fleet.figures import FleetFigures, Served
@@ -85,7 +86,8 @@ class Engines:
             own = settings.of_engine(number) if self.several else settings
             upstream = Upstream(own)
             index = EngineIndex(planner, self._holders, bounds, number) if self.several else planner
-            cache = followed(own, index, upstream, metrics, attempt, clock, self._cache_figures)
+            whose = f"engine {number}'s" if self.several else THE_ENGINES
+            cache = followed(own, index, upstream, metrics, attempt, clock, self._cache_figures, whose)
             return Engine(number, own.engine_root, upstream, Slots(own, upstream, attempt, clock), cache)
 
         self.all = tuple(engine(number) for number in range(count))
@@ -238,8 +240,11 @@ class Engines:
             only = self.all[0]
             cache = NOT_FOLLOWED if only.cache is None else only.cache.stats()
             return {"engine_cache": cache, "slots": asdict(only.slots.stats)}
-        caches = {"state": (self.state or "unknown").upper(), "followed": bool(self._trackers)}
-        return {"engine_cache": caches, "engines": [self._stats_of(each) for each in self.all]}
+        engines = [self._stats_of(each) for each in self.all]
+        reason = _reasons([each["engine_cache"].get("reason", "") for each in engines])
+        state = (self.state or "unknown").upper()
+        caches = {"state": state, "reason": reason, "followed": bool(self._trackers)}
+        return {"engine_cache": caches, "engines": engines}
 
     def told(self, number: int) -> dict[str, Any]:
         """Of several, how one stands now."""
@@ -276,6 +281,19 @@ class Engines:
             {"engine": each.url, "fit": self.pool.health[each.number].fit, "drained": each.number in drained}
             for each in self.all
         ]
+
+
+def _reasons(reasons: Sequence[str]) -> str:
+    """Why caches are known no better, by engine; equal ones are said once. Empty if all are well known.
+
+    >>> _reasons(["", "no events", "1 is lost", "no events"])
+    'engine 1, 3: no events; engine 2: 1 is lost'
+    """
+    engines: dict[str, list[str]] = {}
+    for number, reason in enumerate(reasons):
+        if reason:
+            engines.setdefault(reason, []).append(str(number))
+    return "; ".join(f"engine {', '.join(numbers)}: {reason}" for reason, numbers in engines.items())
 
 
 def _served(served: Served) -> dict[str, Any]:
