@@ -13,7 +13,7 @@ answer is there. All documents are drawn from 400, and every request asks anothe
 * ``passthrough``: the same bytes under another key;
 * ``direct``: the engine itself;
 * ``peer``: the proxy of another package (``--peer-python`` names an interpreter that has it), which takes the same
-  documents as the result of a tool.
+  documents as the result of a tool. Where it stops answering, what it did before counts, and ``hung`` says so.
 
 Added latency is a percentile through the proxy less that of the engine, one client that sends ``--rate`` requests a
 second: a time counts from when its request was due. CPU time is that of the proxy's process by the kernel's scheduler
@@ -51,6 +51,7 @@ ANSWER = json.dumps(
 ).encode()
 RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
 START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 20.0
 CONVERSATION = b"X-PrefixPilot-Conversation: " + NUMBER + b"\r\n"
 PEER = ("-m", "contextpilot.server.http_server", "--host", "127.0.0.1", "--stateless", "--log-level", "error")
 
@@ -210,6 +211,10 @@ def process(command: list[str], port: int) -> Iterator[int]:
             yield child.pid
         finally:
             child.terminate()
+            try:
+                child.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
 
 
 def main() -> int:
@@ -266,18 +271,26 @@ def main() -> int:
         sender = Sender()
         for target in targets.values():
             sender.seconds(target.port, target.made, 2, 2.0, lambda: None)  # warm
-        rounds: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in targets}
+        found: dict[str, dict[str, list[dict[str, float]]]] = {name: {} for name in targets}
+        hung: dict[str, str] = {}
         for _ in range(args.rounds):
             for name, target in targets.items():
-                rounds[name].append(measured(sender, target, args.concurrency, args.seconds, args.rate))
-    result |= {
-        name: {kind: best([each[kind] for each in found]) for kind in found[0]} for name, found in rounds.items()
-    }
+                if name in hung:
+                    continue
+                try:
+                    for kind, figures in measured(sender, target, args.concurrency, args.seconds, args.rate):
+                        found[name].setdefault(kind, []).append(figures)
+                except TimeoutError as error:
+                    if name != "peer":
+                        raise
+                    hung[name] = str(error)
+    result |= {name: {kind: best(rounds) for kind, rounds in kinds.items()} for name, kinds in found.items()}
+    result["hung"] = hung
     base = result["direct"]["at_rate"]
     result["added_ms"] = {
         name: {p: round(result[name]["at_rate"][p] - base[p], 3) for p in ("p50_ms", "p99_ms")}
         for name in targets
-        if name != "direct"
+        if name != "direct" and "at_rate" in result[name]
     }
     save("proxy_throughput", result)
     return 0
@@ -285,13 +298,12 @@ def main() -> int:
 
 def measured(
     sender: Sender, target: Target, concurrency: int, seconds: float, rate: float
-) -> dict[str, dict[str, float]]:
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """What was measured, by name. Raises TimeoutError: no answer came."""
     port, made = target.port, target.made
-    return {
-        f"concurrency_{concurrency}": measure(target, lambda go: sender.seconds(port, made, concurrency, seconds, go)),
-        "concurrency_1": measure(target, lambda go: sender.seconds(port, made, 1, seconds, go)),
-        "at_rate": measure(target, lambda go: sender.at_rate(port, made, rate, seconds, go)),
-    }
+    yield f"concurrency_{concurrency}", measure(target, lambda go: sender.seconds(port, made, concurrency, seconds, go))
+    yield "concurrency_1", measure(target, lambda go: sender.seconds(port, made, 1, seconds, go))
+    yield "at_rate", measure(target, lambda go: sender.at_rate(port, made, rate, seconds, go))
 
 
 def best(rounds: list[dict[str, float]]) -> dict[str, float]:

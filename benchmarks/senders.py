@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 
 NUMBER: Final = b"0000000000000000"
 """Stands in each request; every request that is sent has another number in its place."""
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 20.0
+"""Within which an answer must come, or the next piece of it; else TimeoutError."""
 
 
 class Sent(NamedTuple):
@@ -136,7 +137,10 @@ class Sender:
                 under_way += 1
             if not under_way:
                 return times
-            for key, _ in selector.select(TIMEOUT_S):
+            ready = selector.select(TIMEOUT_S)
+            if not ready:
+                raise TimeoutError(f"none of {under_way} requests was answered within {TIMEOUT_S:.0f} s")
+            for key, _ in ready:
                 connection: Connection = key.data
                 if connection.answered():
                     times.append((time.perf_counter() - connection.due) * 1e3)
