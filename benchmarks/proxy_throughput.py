@@ -29,13 +29,14 @@ import asyncio
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,8 +197,9 @@ def free_port() -> int:
 
 @contextmanager
 def process(command: list[str], port: int) -> Iterator[int]:
-    """A child that listens on ``port`` within the bound, and is ended afterwards. Its id."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    """A child that listens on ``port`` within the bound, and is ended afterwards with all that it started. Its id."""
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True) as child:
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
             while True:
@@ -211,10 +213,10 @@ def process(command: list[str], port: int) -> Iterator[int]:
             yield child.pid
         finally:
             child.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 child.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def main() -> int:
