@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from prefixpilot.annotations import estimate_annotation_tokens
 from prefixpilot.bench import Mode, ReplayReport, simulate
 from prefixpilot.core import BlockId, ContextBlock, Request, RequestId
 from prefixpilot.errors import ConfigError
-from prefixpilot.prefix_cache import RadixPrefixCache
+from prefixpilot.prefix_cache import Access, RadixPrefixCache, Segment
 from prefixpilot.workloads import Workload, WorkloadRequest
 
 
@@ -68,6 +69,16 @@ def test_online_knows_the_size_of_the_cache() -> None:
     report = run(SHUFFLED, "online", cache_tokens=300)
     assert report.sent[2].blocks == (1, 2, 7)
     assert totals(report) == (900, 0)
+
+
+def test_online_does_not_follow_what_the_cache_tells_is_used_up() -> None:
+    class UsedUp(RadixPrefixCache):
+        def access(self, prompt: Sequence[Segment]) -> Access:
+            return super().access(prompt)._replace(used_up=(1, 77))
+
+    assert run(SHUFFLED, "online").sent[2].blocks == (2, 1, 7)
+    report = simulate(SHUFFLED, "online", UsedUp(None))
+    assert report.sent[2].blocks == (1, 2, 7), "the second request is told to have used up the first"
 
 
 def test_offline_puts_sharers_side_by_side() -> None:

@@ -13,6 +13,7 @@ from prefixpilot.engines.llamacpp_slots import (
     ServerFacts,
     SlotReport,
     SlotRouter,
+    SlotState,
     read_props,
     read_slots,
     worth_of,
@@ -109,6 +110,21 @@ def test_a_restart_is_seen() -> None:
     router.confirm(tuple(SlotReport(slot, False, None) for slot in range(2)))
     again = router.seat(LONG, 0.5)
     assert again is not None and again.cached_bytes[0] == 0 and seat.slot in (0, 1)
+
+
+@pytest.mark.parametrize(("known", "told"), [("on", ("one",)), ("one", ("one",)), ("watching", ()), ("left", ())])
+def test_used_up_prompts_are_told_of_where_it_is_known_what_the_server_does(known: SlotState, told: Any) -> None:
+    router = SlotRouter(1, known)
+    for name, text in (("one", b"a" * 8000), ("two", b"b" * 8000)):
+        seat = router.follow(text, 0.5, names=(name,))
+        assert seat is not None and seat.used_up == ()
+        router.leave(seat, 2000, 0)
+    seat = router.follow(b"a" * 4000 + b"c" * 4000, 0.5, names=("three",))
+    assert seat is not None and seat.used_up == told
+
+
+def test_one_slot_is_not_watched() -> None:
+    assert state(SlotRouter(1)) == "one" and state(SlotRouter(2)) == "watching"
 
 
 def test_a_client_may_name_its_own_slot_unless_it_is_busy() -> None:

@@ -53,6 +53,49 @@ def test_what_an_idle_slot_holds_too_is_not_used_up() -> None:
     assert run(cache, A + B, 0) == 1200
 
 
+def named(cache: SlotCache, name: str, prompt: bytes, slot: int = 0) -> tuple[str, ...]:
+    """One request with a name. Returns the names that it used up."""
+    cache.place(prompt, slot, names=(name,))
+    cache.release(slot)
+    return cache.used_up
+
+
+def test_whose_prompts_are_used_up_is_told_once() -> None:
+    cache = SlotCache(1)
+    assert named(cache, "from the store", A + B) == named(cache, "between", C) == ()
+    assert named(cache, "takes it", A + C) == ("from the store",)
+    assert named(cache, "keeps most of the slot", A + C[:300] + B) == ("takes it",)
+    assert named(cache, "another", b"d" * 600) == ()
+    assert named(cache, "the same again", b"d" * 600) == ()
+
+
+def test_what_is_still_held_is_not_used_up() -> None:
+    cache = SlotCache(2)
+    assert named(cache, "stays in its slot", A + B, 0) == named(cache, "elsewhere", C, 1) == ()
+    assert named(cache, "takes the copy", A + C, 1) == ()
+    cache = SlotCache(1)
+    named(cache, "goes to the store whole", A + B + C)
+    assert cache.place(A[:400] + C, 0) == 400 and cache.used_up == ()
+
+
+def test_a_prompt_that_is_gone_on_with_whole_is_used_up_with_what_came_of_it() -> None:
+    cache = SlotCache(1)
+    assert named(cache, "first turn", A) == named(cache, "second turn", A + B) == named(cache, "other", C) == ()
+    assert named(cache, "takes a part", A[:400] + C) == ("first turn", "second turn")
+
+
+def test_what_the_bound_puts_out_is_not_told_of() -> None:
+    cache = SlotCache(1, store_bytes=600)
+    for name, prompt in (("one", A), ("two", B), ("three", C)):
+        assert named(cache, name, prompt) == ()
+
+
+def test_without_a_store_the_next_prompt_uses_up_the_one_before() -> None:
+    cache = SlotCache(1, store_bytes=0)
+    assert named(cache, "one", A) == ()
+    assert named(cache, "two", B) == ("one",)
+
+
 def test_the_store_is_not_asked_where_half_of_the_slots_prompt_is_kept() -> None:
     cache = SlotCache(2)
     run(cache, A + B, 0)
@@ -218,9 +261,14 @@ class Machine(RuleBasedStateMachine):
         expected = self.cache.preview(prompt, slot, worth)
         assert 0 <= expected.cached <= max((common_prefix(prompt, each) for each in self.seen), default=0)
         assert 0 <= expected.left <= sum(map(len, {*self.seen, prompt}))
-        assert self.cache.place(prompt, slot, worth) == expected.cached
+        before_it = self.names()
+        assert self.cache.place(prompt, slot, worth, (str(len(before_it)),)) == expected.cached
+        assert before_it >= set(self.cache.used_up) and not self.names() & set(self.cache.used_up)
         self.busy[slot] = prompt
         self.seen.add(prompt)
+
+    def names(self) -> set[str]:
+        return {name for part in self.cache.contents for held in part for name in held.names}
 
     @precondition(lambda self: self.busy)
     @rule(data=st.data(), failed=st.booleans())

@@ -233,7 +233,70 @@ def test_where_idle_slots_are_cleared_the_choice_is_left_to_llamacpp() -> None:
 def test_one_slot_is_no_choice() -> None:
     with running(LlamaCpp(slots=1)) as (engine, proxy):
         post_chat(proxy.url, chat([user(LONG)]))
-        assert stats(proxy) == {"state": "unknown", "slots": None, "named": 0} and slots_of(engine) == [None]
+        assert stats(proxy) == {"state": "one", "slots": 1, "named": 0} and slots_of(engine) == [None]
+
+
+SHORT = [f"Rule {n}: " + f"the warden of gate {n} keeps key {n * 7} in box {n * 3}. " * 12 for n in range(9)]
+"""Some 300 tokens each."""
+
+
+def sent_order(request: RawRequest) -> list[int]:
+    text = json.loads(request.body)["messages"][0]["content"]
+    return sorted((n for n, block in enumerate(SHORT) if block in text), key=lambda n: text.index(SHORT[n]))
+
+
+def ask_about(proxy: RunningProxy, *numbers: int, **headers: str) -> None:
+    post_chat(proxy.url, chat([user("Which?")], [SHORT[n] for n in numbers]), **headers)
+
+
+def test_no_order_follows_what_is_used_up() -> None:
+    """2 and 3 behind 1 are gone with the prompt that went on with 1 otherwise; off, the index believes in them."""
+    orders = {}
+    for slots in ("auto", "off"):
+        with running(LlamaCpp(slots=1), slots=slots) as (engine, proxy):
+            for numbers in ((1, 2, 3), (7, 8), (1, 4, 5), (8, 7), (3, 4, 2, 1)):
+                ask_about(proxy, *numbers)
+            orders[slots] = [sent_order(request) for request in posts(engine)]
+    assert orders["auto"] == [[1, 2, 3], [7, 8], [1, 4, 5], [7, 8], [1, 4, 3, 2]]
+    assert orders["off"][-1] == [1, 2, 3, 4]
+
+
+def test_the_index_of_shadow_is_of_prompts_that_were_not_sent() -> None:
+    with running(LlamaCpp(slots=1)) as (_, proxy):
+        for numbers in ((1, 2, 3), (7, 8), (1, 4, 5)):
+            ask_about(proxy, *numbers, X_PrefixPilot_Mode="shadow")
+        body = chat([user("Which?")], [SHORT[n] for n in (3, 2, 1)])
+        plan = post_chat(proxy.url, body, X_PrefixPilot_Mode="shadow").header("X-PrefixPilot-Plan")
+    assert plan is not None and json.loads(plan)["prefix_len"] == 3
+
+
+def test_a_request_that_failed_used_nothing_up() -> None:
+    llama = LlamaCpp(slots=1)
+    with running(llama) as (engine, proxy):
+        ask_about(proxy, 1, 2, 3)
+        ask_about(proxy, 7, 8)
+        llama.status = b"400 Bad Request"
+        ask_about(proxy, 1, 4, 5)
+        llama.status = b"200 OK"
+        ask_about(proxy, 3, 4, 2, 1)
+        assert sent_order(posts(engine)[-1]) == [1, 2, 3, 4]
+
+
+@pytest.mark.engine
+def test_with_one_slot_llamacpp_reuses_more(tiny_model: Path) -> None:
+    """The fifth request: 1 and 4, which it holds, where 1, 2 and 3 are thought to be there only 1 is."""
+    cached = {}
+    for slots in ("auto", "off"):
+        with (
+            EmbeddedEngine(tiny_model, parallel=1) as engine,
+            serve_in_thread(ProxySettings(engine.base_url, port=0, drain_timeout=2, slots=slots)) as proxy,
+        ):
+            assert fetch(proxy.url, "GET", "/readyz").status == 200
+            for numbers in ((1, 2, 3), (7, 8), (1, 4, 5), (8, 7), (3, 4, 2, 1)):
+                body = chat([user("Which?")], [SHORT[n] for n in numbers], max_tokens=1)
+                usage = post_chat(proxy.url, body).json()["usage"]
+            cached[slots] = usage["prompt_tokens_details"]["cached_tokens"]
+    assert cached["auto"] > 1.5 * cached["off"] > 100
 
 
 @pytest.mark.engine

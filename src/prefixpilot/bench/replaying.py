@@ -9,7 +9,7 @@ prompt is all earlier turns as sent, then this turn, annotations included at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -125,8 +125,8 @@ def simulate(
     Args:
         workload: its sessions are looked at only with ``multi_turn``.
         mode: ``arrival`` sends every block in full, in the given order and schedule; ``online`` plans one request after
-            the other as they arrive, with an index no larger than the cache; ``offline`` plans them all together and
-            sends them in the planned schedule.
+            the other as they arrive, with an index no larger than the cache and without what the cache tells is used
+            up; ``offline`` plans them all together and sends them in the planned schedule.
         multi_turn: sessions are conversations, whose turns stay in order; their history is part of the prompt.
             ``online`` and ``offline`` then de-duplicate.
         config: of the planner; ``cache_tokens`` is set here.
@@ -141,9 +141,12 @@ def simulate(
     config = config or PilotConfig()
     prompts = _Prompts(config.templates, rendering)
     accesses: list[Access] = []
-    sent = []
-    for step in _steps(workload, mode, cache.capacity_tokens, config):
-        accesses.append(cache.access(prompts.of(step.plan, step.entry.request.conversation_id)))
+    sent: list[SentRequest] = []
+    gone: list[RequestId] = []
+    for step in _steps(workload, mode, cache.capacity_tokens, config, gone):
+        access = cache.access(prompts.of(step.plan, step.entry.request.conversation_id))
+        gone[:] = [sent[-ago].request_id for ago in access.used_up if ago <= len(sent)]
+        accesses.append(access)
         sent.append(_sent(step))
         on_request()
     return ReplayReport(
@@ -177,8 +180,10 @@ def sent_prompts(
         yield SentPrompt(step.plan.request_id, conversation, prompts.of(step.plan, conversation))
 
 
-def _steps(workload: Workload, mode: Mode, cache_tokens: int | None, config: PilotConfig) -> Iterator[_Step]:
-    """The requests with their plans, in the order sent."""
+def _steps(
+    workload: Workload, mode: Mode, cache_tokens: int | None, config: PilotConfig, gone: Sequence[RequestId] = ()
+) -> Iterator[_Step]:
+    """The requests with their plans, in the order sent. ``gone``: what the cache has lost, before each next one."""
     if mode == "offline":
         pilot = ContextPilot(config)
         for planned in pilot.optimize_batch([entry.request for entry in workload.requests]):
@@ -186,6 +191,7 @@ def _steps(workload: Workload, mode: Mode, cache_tokens: int | None, config: Pil
     elif mode == "online":
         pilot = ContextPilot(replace(config, cache_tokens=cache_tokens))
         for entry in workload.requests:
+            pilot.evict(gone)
             yield _Step(entry, pilot.optimize(entry.request))
     else:
         pilot, records = ContextPilot(config), _Records()

@@ -5,7 +5,9 @@ writes over the prompts of conversations: a request that shares their first docu
 a picture of slots and store (:mod:`prefixpilot.prefix_cache.slots`) by what was sent, and names the idle slot that
 saves most, less what others lose. Servers differ in what they do with the prompts of idle slots: a picture of each kind
 is kept, and the one that agrees with the answers is believed. Where none does no slot is named for a while, and none at
-all where idle slots are cleared (unified KV, ``llama-server``'s default): its own choice is right there. No I/O here.
+all where idle slots are cleared (unified KV, ``llama-server``'s default): its own choice is right there. Where there is
+one slot nothing is to be chosen. What goes on with a stored prompt uses it up: the router tells whose prompts those
+were, so that no order is made for what is gone. No I/O here.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ LITTLE: Final = 0.5
 choice has less than LITTLE cached, else the one after WATCHED others."""
 MAX_SLOTS: Final = 256
 
-SlotState = Literal["watching", "on", "left", "paused"]
-"""No slot is named yet; slots are named; the server clears idle slots, so that its own choice is right; not for now."""
+SlotState = Literal["watching", "on", "one", "left", "paused"]
+"""No slot is named yet; slots are named; there is only one; the server clears idle slots, so that its own choice is
+right; not for now."""
 
 
 class ServerFacts(NamedTuple):
@@ -105,6 +108,8 @@ class Seat:
         prompt_bytes: of the prompt.
         cached_bytes: how many of them each picture of the server expects to be cached.
         by: the picture that was believed.
+        used_up: names of the earlier prompts of which nothing is left but what this one has in common with them; none
+            where it is not known what becomes of idle slots.
     """
 
     slot: int
@@ -112,6 +117,7 @@ class Seat:
     prompt_bytes: int
     cached_bytes: tuple[int, ...]
     by: int
+    used_up: tuple[str, ...] = ()
 
     def expected(self, prompt_tokens: int) -> tuple[float, ...]:
         """Cached tokens of a prompt of that length, by picture."""
@@ -142,17 +148,17 @@ class SlotRouter:
 
     Args:
         slots: how many the server has.
-        state: ``watching`` until ``confirm`` has seen what becomes of idle slots.
+        state: ``watching`` until ``confirm`` has seen what becomes of idle slots; ``None``: that, or ``one``.
 
     Attributes:
         named: how many requests got a slot.
     """
 
-    def __init__(self, slots: int, state: SlotState = "watching") -> None:
+    def __init__(self, slots: int, state: SlotState | None = None) -> None:
         self._pictures = (SlotCache(slots), SlotCache(slots, copies_idle=False), SlotCache(slots, 0))
         self._errors = [0.0] * len(self._pictures)
         self._agreement = Agreement()
-        self._state: SlotState = state
+        self._state: SlotState = state or ("one" if slots == 1 else "watching")
         self._pause = 0
         self._watched = 0
         self.named = 0
@@ -166,8 +172,12 @@ class SlotRouter:
         """The picture that was least wrong lately; the first of equal ones."""
         return min(range(len(self._errors)), key=lambda picture: self._errors[picture])
 
-    def seat(self, prompt: bytes, worth: float) -> Seat | None:
-        """Take the best idle slot for a prompt; ``None``: llama.cpp is to choose, see ``follow``."""
+    def seat(self, prompt: bytes, worth: float, names: tuple[str, ...] = ()) -> Seat | None:
+        """Take the best idle slot for a prompt; ``None``: llama.cpp is to choose, see ``follow``.
+
+        Args:
+            names: by which the prompt is told of in a later ``Seat.used_up``.
+        """
         if self._pause:
             self._pause -= 1
             return None
@@ -179,15 +189,15 @@ class SlotRouter:
         if slot is None:
             return None
         self.named += 1
-        return self._placed(prompt, worth, slot, named=True)
+        return self._placed(prompt, worth, slot, names, named=True)
 
-    def follow(self, prompt: bytes, worth: float, slot: int | None = None) -> Seat | None:
+    def follow(self, prompt: bytes, worth: float, slot: int | None = None, names: tuple[str, ...] = ()) -> Seat | None:
         """Note a request that the client, or llama.cpp itself, puts into a slot; ``None`` if that cannot be known."""
         picture = self._pictures[self.believed]
         slot = picture.own_choice(prompt) if slot is None else slot
         if slot is None or slot not in picture.idle:
             return None
-        return self._placed(prompt, worth, slot, named=False)
+        return self._placed(prompt, worth, slot, names, named=False)
 
     def leave(self, seat: Seat, prompt_tokens: int | None, cached_tokens: int | None, *, failed: bool = False) -> bool:
         """The request is over, and the engine reported these counts. Returns whether ``confirm`` is wanted."""
@@ -237,9 +247,11 @@ class SlotRouter:
         self._watched = WATCHED + 1
         return next((slot for slot in picture.idle if slot not in used), None)
 
-    def _placed(self, prompt: bytes, worth: float, slot: int, *, named: bool) -> Seat:
-        cached = tuple(picture.place(prompt, slot, worth) for picture in self._pictures)
-        return Seat(slot, named, len(prompt), cached, self.believed)
+    def _placed(self, prompt: bytes, worth: float, slot: int, names: tuple[str, ...], *, named: bool) -> Seat:
+        by = self.believed
+        cached = tuple(picture.place(prompt, slot, worth, names) for picture in self._pictures)
+        used_up = self._pictures[by].used_up if self.state in ("on", "one") else ()
+        return Seat(slot, named, len(prompt), cached, by, used_up)
 
 
 def worth_of(*, answered: bool, named: bool) -> float:

@@ -30,11 +30,14 @@ class Access(NamedTuple):
         cached_tokens: its longest prefix that was held before.
         total_tokens: its length.
         evicted_tokens: what had to go so that the rest could be inserted.
+        used_up: of earlier prompts that it went on with, and of which nothing else is left: how many prompts ago each
+            came, 1 for the one before. Only caches of whole prompts use prompts up.
     """
 
     cached_tokens: int
     total_tokens: int
     evicted_tokens: int
+    used_up: tuple[int, ...] = ()
 
     @property
     def prefilled_tokens(self) -> int:

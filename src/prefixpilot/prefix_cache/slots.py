@@ -10,7 +10,8 @@ What a request does to them, as its server does it (measured with xllamacpp 2026
 
 So a prompt that is taken from the store is *used up*, unless an idle slot holds it too; and the store is out of reach
 of a prompt while every slot is empty or holds something much like it. Prompts are bytes here: the thresholds are
-ratios, so that bytes do as well as tokens where text is even.
+ratios, so that bytes do as well as tokens where text is even. A prompt may have names: by them it is told that it was
+used up.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ HALF_LIFE: Final = 64
 LEAST_GAIN: Final = 64
 """Bytes; less is within what a template puts between messages."""
 MAX_STORED: Final = 64
+MAX_NAMES: Final = 64
+"""Of a prompt: its own, and those of the prompts that it went on with whole."""
 MAX_WEIGHED: Final = 12
 """Prompts, those worth most, whose loss is weighed when a slot is chosen."""
 _MAX_PAIRS: Final = 20_000
@@ -45,11 +48,13 @@ class Held(NamedTuple):
     Attributes:
         number: of it; no other prompt has it.
         worth: how likely it is to be gone on with, 0 to 1.
+        names: of it, and of those that it begins with.
     """
 
     number: int
     text: bytes
     worth: float
+    names: tuple[str, ...] = ()
 
 
 EMPTY: Final = Held(0, b"", 0.0)
@@ -81,6 +86,20 @@ class Placement(NamedTuple):
         return self.cached + self.left
 
 
+class _Placed(NamedTuple):
+    """What comes of a prompt in a slot.
+
+    Attributes:
+        cached: bytes of it that need not be computed.
+        source: the prompt that it goes on with, of which the slot keeps no more than that; ``None``: there is none.
+        after: what is held once it has begun.
+    """
+
+    cached: int
+    source: Held | None
+    after: Contents
+
+
 class SlotCache:
     """A picture of llama.cpp's slots and store. Not thread-safe. Memory: the bytes of the prompts held, bounded.
 
@@ -89,6 +108,10 @@ class SlotCache:
         store_bytes: bound of the stored prompts in all; 0: there is no store. No more than MAX_STORED are followed.
         copies_idle: prompts of idle slots are copied to the store when a request begins elsewhere; older versions and
             ``--no-cache-idle-slots`` do not.
+
+    Attributes:
+        used_up: names of the prompts that are gone by the last ``place``, but for what its prompt has in common with
+            them. Those that the bound of the store puts out are not told of.
     """
 
     def __init__(self, slots: int, store_bytes: int = 1 << 20, *, copies_idle: bool = True) -> None:
@@ -102,6 +125,7 @@ class SlotCache:
         self._copies_idle = copies_idle
         self._newest = EMPTY
         self._common: dict[tuple[int, int], int] = {}
+        self.used_up: tuple[str, ...] = ()
 
     @property
     def contents(self) -> Contents:
@@ -116,10 +140,10 @@ class SlotCache:
     def preview(self, prompt: bytes, slot: int, worth: float = 0.0) -> Placement:
         """What a slot would do for a prompt. Changes nothing that is held. O(prompts held * MAX_WEIGHED)."""
         new = self._new(prompt, worth)
-        cached, after = self._placed(new, self._checked(slot))
+        placed = self._placed(new, self._checked(slot))
         weighed = {held.text: held for part in (*self._contents, (new,)) for held in part if held.worth}
         most = sorted(weighed.values(), key=self._worth, reverse=True)[:MAX_WEIGHED]
-        return Placement(slot, cached, sum(self._worth(held) * self._reach(after, held) for held in most))
+        return Placement(slot, placed.cached, sum(self._worth(held) * self._reach(placed.after, held) for held in most))
 
     def best(self, prompt: bytes, worth: float = 0.0) -> Placement | None:
         """llama.cpp's own choice, or an idle slot that reuses no less now and saves at least LEAST_GAIN more in all; of
@@ -148,17 +172,23 @@ class SlotCache:
             return max(similar, key=lambda slot: (common[slot], -slot))
         return min(common, key=lambda slot: (held[slot].number, -slot), default=None)
 
-    def place(self, prompt: bytes, slot: int, worth: float = 0.0) -> int:
+    def place(self, prompt: bytes, slot: int, worth: float = 0.0, names: tuple[str, ...] = ()) -> int:
         """A request with that prompt begins in an idle slot. Returns the bytes of it that are cached.
+
+        Args:
+            names: by which the prompt is told of in ``used_up``.
 
         Raises:
             InvalidInputError: there is no such slot, or it is busy.
         """
         if self._busy[self._checked(slot)]:
             raise InvalidInputError("slot", f"{slot} is busy", "place it in one of `idle`")
-        cached, self._contents = self._placed(self._new(prompt, worth), slot)
+        placed = self._placed(self._new(prompt, worth)._replace(names=names), slot)
+        self._contents = placed.after
+        self._newest = placed.after.slots[slot]
         self._busy[slot] = True
-        return cached
+        self.used_up = self._gone(placed.source)
+        return placed.cached
 
     def release(self, slot: int, *, failed: bool = False) -> None:
         """The request in a slot is over; ``failed``: nobody knows what the slot holds now."""
@@ -221,22 +251,30 @@ class SlotCache:
         keeps = common > SIMILAR * len(new.text) and common >= DOUBT * KEPT_OF_SLOT * len(held.text)
         return bool(held.text) and not keeps and self._store_bytes > 0
 
-    def _placed(self, new: Held, slot: int) -> tuple[int, Contents]:
-        """What is cached of a new prompt in a slot, and what is held once it has begun there."""
+    def _gone(self, source: Held | None) -> tuple[str, ...]:
+        """Names of a prompt that was gone on with, as far as nothing that is held has them."""
+        if source is None or not source.names:
+            return ()
+        kept = {name for part in self._contents for held in part for name in held.names}
+        return tuple(name for name in source.names if name not in kept)
+
+    def _placed(self, new: Held, slot: int) -> _Placed:
         slots, store = self._contents
-        held = slots[slot]
-        cached = self._shared(held, new)
+        source: Held | None = slots[slot]
+        held, cached = slots[slot], self._shared(slots[slot], new)
         if self._door(held, new):
             store = _saved(store, held)
-            taken = self._found(store, held, new)
-            if taken is not None:
-                cached, store = self._shared(taken, new), tuple(each for each in store if each is not taken)
+            source = self._found(store, held, new)
+            if source is not None:
+                cached, store = self._shared(source, new), tuple(each for each in store if each is not source)
         if self._copies_idle and self._store_bytes:
             for other in self.idle:
                 if other != slot:
                     store = _saved(store, slots[other])
+        if source is not None and new.text.startswith(source.text):
+            new = new._replace(names=(*source.names, *new.names)[:MAX_NAMES])
         after = (*slots[:slot], new, *slots[slot + 1 :])
-        return cached, Contents(after, self._bounded(store))
+        return _Placed(cached, source, Contents(after, self._bounded(store)))
 
     def _found(self, store: tuple[Held, ...], held: Held, new: Held) -> Held | None:
         """What llama.cpp takes from its store: each one has to be better in both shares than the one before."""

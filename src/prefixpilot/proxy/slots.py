@@ -1,8 +1,8 @@
 """Slots of llama.cpp: which one a request goes to (``id_slot``), if the engine is one and the client names none.
 
 An engine is known by its header ``Server``; then it is asked once for ``/props``. Every request to one of the four APIs
-is followed from there on, so that the picture of its slots is right; a slot is named for those in mode on. Whatever
-goes wrong here, the request goes as it would without.
+is followed from there on, so that the picture of its slots is right; a slot is named for those in mode on, and the
+index is told of what a request has used up. Whatever goes wrong here, the request goes as it would without.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.engines.llamacpp_slots import (
@@ -48,6 +48,14 @@ NAMED_IN: Final = frozenset(("chat", "completions", "responses"))
 log = logging.getLogger(__name__)
 
 
+class Evicting(Protocol):
+    """What of a :class:`~prefixpilot.ContextPilot` is told of them."""
+
+    def evict(self, request_ids: Iterable[str]) -> object:
+        """The prefixes of these requests are gone, but for what later ones have."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sending:
     """A request on its way: its headers and its body, a slot named in it or not."""
@@ -62,9 +70,9 @@ class SlotStats:
     """What ``/stats`` shows of slots.
 
     Attributes:
-        state: ``off`` (by setting), ``unknown`` (no llama.cpp with slots was seen), ``watching`` (what it does with
-            idle slots), ``on``, ``left`` (it clears idle slots, so that the choice is left to it), or ``paused``
-            (answers said less than was expected).
+        state: ``off`` (by setting), ``unknown`` (no llama.cpp was seen), ``watching`` (what it does with idle slots),
+            ``on``, ``one`` (there is no choice), ``left`` (it clears idle slots, so that the choice is left to it), or
+            ``paused`` (answers said less than was expected).
         slots: how many the engine has; ``None`` if unknown.
         named: requests that were sent to a slot.
     """
@@ -78,14 +86,21 @@ class Slots:
     """Of one engine, on one event loop.
 
     Args:
+        index: is told whose prompts are used up.
         attempt: the fail-open point; the step is ``slots``.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, settings: ProxySettings, upstream: Upstream, attempt: Attempt, clock: Callable[[], float] = monotonic
+        self,
+        settings: ProxySettings,
+        index: Evicting,
+        upstream: Upstream,
+        attempt: Attempt,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._on = settings.slots == "auto"
+        self._index = index
         self._bound_s = settings.ready_timeout
         self._upstream = upstream
         self._attempt = attempt
@@ -161,18 +176,22 @@ class Slots:
             answered=any(message.role == "assistant" for message in prompt.messages),
             named=h.get(call.headers, h.CONVERSATION) is not None,
         )
+        names = _names(forward)
         if not _may_be_named(source.value, forward):
-            return _both(router.follow(text, worth, _slot_of(source.value)), sending)
-        seat = router.seat(text, worth)
+            return _both(router.follow(text, worth, _slot_of(source.value), names), sending)
+        seat = router.seat(text, worth, names)
         if seat is None:
-            return _both(router.follow(text, worth), sending)
+            return _both(router.follow(text, worth, names=names), sending)
         body = source.edited([SetMember((), ID_SLOT, seat.slot)])
         return seat, Sending(h.without(sending.headers, (b"content-length",)), body, seat.slot)
 
     def _left(self, router: SlotRouter, seat: Seat, account: Account) -> None:
         usage = account.usage
         counts = (None, None) if usage is None else (usage.prompt_tokens, usage.cached_tokens)
-        if router.leave(seat, *counts, failed=account.outcome in (None, "engine_error")):
+        failed = account.outcome in (None, "engine_error")
+        if seat.used_up and not failed:
+            self._index.evict(seat.used_up)
+        if router.leave(seat, *counts, failed=failed):
             self._confirm(router)
 
     def _confirm(self, router: SlotRouter) -> None:
@@ -198,7 +217,7 @@ class Slots:
         return self._on and self._router is None and named and self._clock() >= self._next
 
     def _learn(self, facts: ServerFacts | None) -> None:
-        if facts is not None and facts.slots > 1 and self._router is None:
+        if facts is not None and self._router is None:
             self._facts = facts
             self._router = SlotRouter(facts.slots)
             self._next = float("-inf")
@@ -232,6 +251,12 @@ def _may_be_named(body: Mapping[str, Any], forward: Forward) -> bool:
     held_out = forward.trial is not None and forward.trial.arm == "held_out"
     single = body.get("n") in (None, 1) and body.get("cache_prompt") is not False
     return forward.mode == "on" and not held_out and forward.api in NAMED_IN and ID_SLOT not in body and single
+
+
+def _names(forward: Forward) -> tuple[str, ...]:
+    """Of a prompt: the requests by which the index knows what it sends."""
+    plans = forward.ticket.plans if forward.mode == "on" else ()
+    return tuple(plan.request_id for plan in plans if not plan.turn)
 
 
 def _slot_of(body: Mapping[str, Any]) -> int | None:

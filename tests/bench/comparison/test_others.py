@@ -136,6 +136,13 @@ def test_a_model_of_llamacpp_holds_prompts_not_a_tree() -> None:
     assert cache.used_tokens == cache.match_prefix(one) == 0
 
 
+def test_it_tells_which_prompt_was_used_up() -> None:
+    cache = LlamaCppCache(1000)
+    names = ("ab", "c", "ad", "c", "ab")
+    told = [cache.access([Segment(letter, 100) for letter in each]).used_up for each in names]
+    assert told == [(), (), (2,), (), (2,)], "the second c goes on with the first one whole"
+
+
 def test_of_an_arm_that_replay_does_not_know_nothing_is_expected() -> None:
     assert predicted_hit_rate("queue", [request(0, "a")], Model(LlamaCppCache(None)), multi_turn=False) is None
     assert Running("http://127.0.0.1:9").model_of_cache(None) is None

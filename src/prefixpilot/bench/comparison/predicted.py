@@ -63,13 +63,16 @@ class LlamaCppCache:
         slot = self._cache.own_choice(text)
         if slot is None:
             raise InvalidInputError("prompt", "comes while all slots are busy", "send one at a time")
-        cached = min(self._cache.place(text, slot), len(text) - 1)
+        self._count += 1
+        cached = min(self._cache.place(text, slot, names=(str(self._count),)), len(text) - 1)
         self._cache.release(slot)
-        return Access(cached, len(text), max(0, before - self.used_tokens))
+        used_up = tuple(self._count - int(name) for name in self._cache.used_up)
+        return Access(cached, len(text), max(0, before - self.used_tokens), used_up)
 
     def clear(self) -> None:
         """Hold nothing."""
         self._cache = SlotCache(self._slots, UNBOUNDED if self.capacity_tokens is None else self.capacity_tokens)
+        self._count = 0
 
     def check_invariants(self) -> None:
         """As :class:`~prefixpilot.prefix_cache.PrefixCache`."""

@@ -88,7 +88,7 @@ class Engines:
             index = EngineIndex(planner, self._holders, bounds, number) if self.several else planner
             whose = f"engine {number}'s" if self.several else THE_ENGINES
             cache = followed(own, index, upstream, metrics, attempt, clock, self._cache_figures, whose)
-            return Engine(number, own.engine_root, upstream, Slots(own, upstream, attempt, clock), cache)
+            return Engine(number, own.engine_root, upstream, Slots(own, index, upstream, attempt, clock), cache)
 
         self.all = tuple(engine(number) for number in range(count))
         self._trackers = tuple(each.cache for each in self.all if each.cache is not None)
