@@ -86,6 +86,8 @@ class PilotConfig:
             raise ConfigError("max_displacement", f"is {self.max_displacement!r}", "use an int of 0 or more, or None")
         if self.annotate != "all" and not _is_count(self.annotate):
             raise ConfigError("annotate", f"is {self.annotate!r}", "use an int of 0 or more, or 'all'")
+        if type(self.gate) is not bool:
+            raise ConfigError("gate", f"is {self.gate!r}", "use True or False")
         if self.matcher == "paper" and self.planner != "paper":
             raise ConfigError("matcher", "is 'paper'", "set planner='paper' too")
         if self.cache_tokens is not None and (type(self.cache_tokens) is not int or self.cache_tokens < 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
@@ -52,6 +53,8 @@ class Constraints:
     last: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.groups, Iterable) or not all(isinstance(group, Iterable) for group in self.groups):
+            raise _error("groups", f"is {self.groups!r}", "give a tuple for each group")
         object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
         for name in ("max_displacement", "first", "last"):
             if getattr(self, name) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import NamedTuple, NewType, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias, TypeVar
 
 from prefixpilot.annotations import DEFAULT_TEMPLATES, Templates
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
@@ -22,6 +22,8 @@ ConversationId = NewType("ConversationId", str)
 TenantId = NewType("TenantId", str)
 
 DEFAULT_TENANT = TenantId("default")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,10 @@ class Request:
             raise InvalidRequestError("Request.request_id", f"is {self.request_id!r}", "give a non-empty str")
         if not isinstance(self.scope, str):
             raise InvalidRequestError("Request.scope", f"is {type(self.scope).__name__}", "give a str")
-        for name in ("tenant", "conversation_id"):
-            if not isinstance(getattr(self, name), str | None):
-                raise InvalidRequestError(f"Request.{name}", f"is {getattr(self, name)!r}", "give a str")
+        if not isinstance(self.tenant, str):
+            raise InvalidRequestError("Request.tenant", f"is {self.tenant!r}", "give a str")
+        if not isinstance(self.conversation_id, str | None):
+            raise InvalidRequestError("Request.conversation_id", f"is {self.conversation_id!r}", "give a str, or None")
         if not isinstance(self.blocks, Iterable):
             raise InvalidRequestError("Request.blocks", f"is {type(self.blocks).__name__}", "give a list of blocks")
         object.__setattr__(self, "blocks", tuple(self.blocks))
@@ -102,19 +105,28 @@ class Request:
                     "give ContextBlock objects, or use Request.from_ids or Request.from_texts",
                 )
         if self.constraints is not UNCONSTRAINED:
+            if not isinstance(self.constraints, Constraints):
+                raise InvalidRequestError("Request.constraints", f"is {self.constraints!r}", "give Constraints(...)")
             self.constraints.units(len(self.blocks))
 
     @classmethod
     def from_ids(cls, request_id: str, ids: Iterable[BlockId], conversation_id: str | None = None) -> Request:
         """A request whose blocks are known by id only."""
-        return cls(tuple(ContextBlock(id=i) for i in ids), RequestId(request_id), _conversation(conversation_id))
+        blocks = tuple(ContextBlock(id=i) for i in _listed("ids", ids))
+        return cls(blocks, RequestId(request_id), _conversation(conversation_id))
 
     @classmethod
     def from_texts(cls, request_id: str, texts: Iterable[str], conversation_id: str | None = None) -> Request:
         """A request whose blocks are known by their text."""
-        if isinstance(texts, str):
-            raise InvalidRequestError("texts", "is one string", "give a list of texts")
-        return cls(tuple(ContextBlock(text=t) for t in texts), RequestId(request_id), _conversation(conversation_id))
+        blocks = tuple(ContextBlock(text=t) for t in _listed("texts", texts))
+        return cls(blocks, RequestId(request_id), _conversation(conversation_id))
+
+
+def _listed(name: str, values: Iterable[_T]) -> Iterable[_T]:
+    """Raises InvalidRequestError for one string, which would be taken letter by letter, and for what is no list."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidRequestError(name, f"is {type(values).__name__}", f"give a list of {name}")
+    return values
 
 
 def _conversation(conversation_id: str | None) -> ConversationId | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from importlib import import_module
 from itertools import chain
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ class Arranger:
 
     The bound on displacement makes each unit a task with a release and a deadline, ``rank - D`` and ``rank + D``. Their
     windows rise with the rank, so that (by exchange of neighbours) some order of the units left is feasible exactly if
-    the given one is. That makes every step of a greedy choice safe.
+    the given one is, and of the units left the eldest, the one of the lowest rank, has least time to spare. That makes
+    every step of a greedy choice safe, and two comparisons.
     """
 
     def __init__(self, constraints: Constraints, ids: Sequence[BlockId], default_limit: int | None = None) -> None:
@@ -87,7 +89,9 @@ class Arranger:
         return self.units.order
 
     def nearest(self, wish: Sequence[int]) -> tuple[int, ...]:
-        """At each step the first unit in the wished order that leaves the rest feasible. O(n x min(n, D)).
+        """At each step the first unit in the wished order that leaves the rest feasible.
+
+        O(n (log n + L)) for units of L different lengths.
 
         An allowed order, and an allowed beginning of one, come back as they are; a unit is wished where its first
         block is.
@@ -99,12 +103,29 @@ class Arranger:
         wished = {unit: min(place[position] for position in unit) for unit in self.units.middle}
         if self._limit is None:
             return tuple(chain(self.units.first, *sorted(wished, key=wished.__getitem__), self.units.last))
-        left, order = list(self.units.middle), list(self.units.first)
-        while left:
-            chosen = min(self._allowed(left, len(order)), key=wished.__getitem__)
-            left.remove(chosen)
-            order.extend(chosen)
-        return (*order, *self.units.last)
+        return (*self.units.first, *chain.from_iterable(self._in_time(wished, self._limit)), *self.units.last)
+
+    def _in_time(self, wished: dict[range, int], limit: int) -> Iterator[range]:
+        """The units in the middle, each as early as it is wished and may come."""
+        middle, length, released = self.units.middle, len(self.units.first), 0
+        waiting: dict[int, list[tuple[int, range]]] = {}
+        placed: set[range] = set()
+        for eldest in middle:
+            while eldest not in placed:
+                while released < len(middle) and middle[released][0] <= length + limit:
+                    unit = middle[released]
+                    heappush(waiting.setdefault(len(unit), []), (wished[unit], unit))
+                    released += 1
+                candidates = [(wished[eldest], eldest)]
+                for size, units in waiting.items():
+                    while units and units[0][1] in placed:
+                        heappop(units)
+                    if units and length + size <= eldest[0] + limit:
+                        candidates.append(units[0])
+                _, chosen = min(candidates)
+                placed.add(chosen)
+                length += len(chosen)
+                yield chosen
 
     def advance(self, placed: Placed | None, block: BlockId) -> Placed | None:
         """The layout with ``block`` behind what is ``placed`` (nothing yet: ``None``); ``None`` if not allowed. O(n).
@@ -118,22 +139,15 @@ class Arranger:
             return placed._replace(begun=placed.begun[1:]) if position == placed.begun[0] else None
         if not placed.middle:
             return Placed(self.units.last[1:], (), placed.length) if position in self.units.last[:1] else None
-        for unit in placed.middle if self._limit is None else self._allowed(placed.middle, placed.length):
-            if unit[0] == position:
-                middle = tuple(other for other in placed.middle if other != unit)
-                return Placed(unit[1:] or NO_UNIT, middle, placed.length + len(unit))
-        return None
+        unit = next((unit for unit in placed.middle if unit[0] == position), None)
+        if unit is None or not self._may_come(unit, placed.middle[0], placed.length):
+            return None
+        middle = tuple(other for other in placed.middle if other is not unit)
+        return Placed(unit[1:] or NO_UNIT, middle, placed.length + len(unit))
 
-    def _allowed(self, left: Sequence[range], length: int) -> Iterator[range]:
-        """The units that may come next, in the given order: released, and not too long for those before them."""
-        assert self._limit is not None
-        slack, start = len(self.units.order), length
-        for unit in left:
-            if unit[0] > length + self._limit:
-                return
-            if len(unit) <= slack:
-                yield unit
-            slack = min(slack, unit[0] + self._limit - start)
-            if slack < 1:
-                return
-            start += len(unit)
+    def _may_come(self, unit: range, eldest: range, length: int) -> bool:
+        """Whether a unit may stand behind ``length`` blocks: it is released, and ``eldest`` not too late behind it."""
+        if self._limit is None:
+            return True
+        released = unit[0] <= length + self._limit
+        return unit is eldest or (released and length + len(unit) <= eldest[0] + self._limit)

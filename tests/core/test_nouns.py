@@ -77,11 +77,24 @@ def test_a_request_takes_any_iterable_of_blocks() -> None:
     assert Request([ContextBlock(id=1)], RequestId("r")).blocks == (ContextBlock(id=1),)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["blocks", "scope", "tenant", "conversation_id"])
+@pytest.mark.parametrize("name", ["blocks", "scope", "tenant", "conversation_id", "constraints"])
 def test_a_request_names_the_field_that_has_a_wrong_type(name: str) -> None:
     fields: dict[str, Any] = {"blocks": (), "request_id": "r", name: 3}
     with pytest.raises(InvalidRequestError, match=rf"Request\.{name}"):
         Request(**fields)
+
+
+def test_a_request_has_a_tenant() -> None:
+    with pytest.raises(InvalidRequestError, match=r"Request\.tenant"):
+        Request((), RequestId("r"), tenant=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["abc", b"abc", None, 3])
+def test_a_request_is_made_of_a_list_not_of_letters(given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=r"ids: is .* give a list of ids"):
+        Request.from_ids("r", given)
+    with pytest.raises(InvalidRequestError, match=r"texts: is .* give a list of texts"):
+        Request.from_texts("r", given)
 
 
 def test_requests_from_ids_and_from_texts() -> None:
@@ -102,6 +115,7 @@ def test_requests_from_ids_and_from_texts() -> None:
         ({"annotate": -1}, "annotate"),
         ({"annotate": True}, "annotate"),
         ({"annotate": "some"}, "annotate"),
+        ({"gate": "no"}, "gate"),
         ({"max_displacement": -1}, "max_displacement"),
         ({"max_contexts": 0}, "max_contexts"),
         ({"max_blocks": 0}, "max_blocks"),

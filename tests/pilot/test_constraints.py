@@ -101,6 +101,19 @@ def test_the_nearest_order_is_allowed_and_an_allowed_one_stays(
         assert arranger.nearest(wish) == wish
 
 
+@given(constrained(most=6), st.data())
+def test_the_nearest_order_has_the_wished_units_as_early_as_any_allowed_one(
+    case: tuple[list[int], Constraints], data: st.DataObject
+) -> None:
+    ids, constraints = case
+    wish = tuple(data.draw(st.permutations(range(len(ids)))))
+    unit_of = {p: unit for unit in constraints.units(len(ids)).middle for p in unit}
+    wished = {p: min(map(wish.index, unit)) for p, unit in unit_of.items()}
+    allowed = [order for order in itertools.permutations(range(len(ids))) if holds(constraints, len(ids), order, None)]
+    best = min(allowed, key=lambda order: [wished[p] for p in order if p in wished])
+    assert Arranger(constraints, ids).nearest(wish) == best
+
+
 @given(constrained(most=6, distinct=True), st.lists(st.permutations(range(6)), max_size=4))
 def test_the_heaviest_prefix_that_is_allowed_is_found(
     case: tuple[list[int], Constraints], before: list[list[int]]
@@ -216,6 +229,9 @@ def test_a_group_name_is_no_blocks_identity() -> None:
         ({"groups": ((1, 0),)}, "groups[0]"),
         ({"groups": ((0, 1), (1, 2))}, "groups[1]"),
         ({"groups": ((0, "1"),)}, "groups[0]"),
+        ({"groups": (0, 1)}, "groups"),
+        ({"groups": 2}, "groups"),
+        ({"groups": None}, "groups"),
         ({"groups": ((3, 4),)}, "groups[0]"),
         ({"first": -1}, "first"),
         ({"first": True}, "first"),

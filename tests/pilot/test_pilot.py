@@ -141,8 +141,9 @@ def test_one_string_is_no_list() -> None:
     numbers: Any = [7]
     with pytest.raises(InvalidRequestError, match="holds 7"):
         ContextPilot().evict(numbers)
-    with pytest.raises(InvalidRequestError, match="give a list of texts"):
-        Request.from_texts("r", "abc")
+    nothing: Any = None
+    with pytest.raises(InvalidRequestError, match="is None; give a list of ids"):
+        ContextPilot().evict(nothing)
 
 
 def test_a_counter_that_counts_wrongly_is_named() -> None:

@@ -147,8 +147,8 @@ class ContextPilot:
         Raises:
             InvalidRequestError: not a list of strings.
         """
-        if isinstance(request_ids, str):
-            raise InvalidRequestError("request_ids", f"is the string {request_ids!r}", "give a list of ids")
+        if isinstance(request_ids, str) or not isinstance(request_ids, Iterable):
+            raise InvalidRequestError("request_ids", f"is {request_ids!r}", "give a list of ids")
         ids = list(request_ids)
         for request_id in ids:
             if not isinstance(request_id, str):
