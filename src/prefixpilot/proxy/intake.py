@@ -19,11 +19,16 @@ from prefixpilot.proxy.wire.targets import plain_path
 LARGE_BYTES: Final = 1 << 20
 """A longer body is read and planned off the event loop, and so is a compressed one, whatever its length."""
 
-_COUNTS: Final = (b"/count_tokens", b"/input_tokens")
-"""Ends of paths on which an API counts the tokens of a request: without the blocks the count would be wrong."""
+_BESIDE: Final = (b"/count_tokens", b"/input_tokens", b"/compact", b"/render", b"/batch")
+"""Behind an API's path: its request is counted (Anthropic, OpenAI), compacted (OpenAI), rendered or sent in a batch
+(vLLM). Without the blocks each would be of another prompt."""
 
-_NATIVE: Final = (b"/completion", b"/infill", b"/generate", b"/generate_stream", b"/api/chat", b"/api/generate")
-"""Ends of the engines' own paths (llama.cpp, SGLang, TGI, Ollama) on which nothing is planned."""
+_NATIVE: Final = (
+    *(b"/completion", b"/infill", b"/apply-template", b"/tokenize"),
+    *(b"/generate", b"/vertex_generate", b"/generate_stream", b"/chat_tokenize", b"/invocations"),
+    *(b"/api/chat", b"/api/generate"),
+)
+"""Ends of the engines' own paths (llama.cpp, vLLM, SGLang, TGI, SageMaker's, Ollama) on which nothing is planned."""
 
 _LONGEST_KEY: Final = len(FIELD) * len(r"\u0063") * 4
 """Bytes of the key at most: each character written as an escape, in UTF-32."""
@@ -35,15 +40,15 @@ def is_large(call: Call) -> bool:
 
 
 def api_near(path: bytes) -> Api | None:
-    """The API that a client may mean: its path, written in another way (:func:`plain_path`), behind a prefix, or its
-    count of tokens; of an engine's own paths, Completions.
+    """The API that a client may mean: its path, written in another way (:func:`plain_path`), behind a prefix, or what
+    stands beside it (a count of tokens); of an engine's own paths, Completions.
 
     The messages of OpenAI's threads are none.
     """
     plain = plain_path(path)
     if b"/threads/" in plain:
         return None
-    for end in _COUNTS:
+    for end in _BESIDE:
         plain = plain.removesuffix(end)
     near = (api for api in APIS for ending in api.paths if plain.endswith(ending.removeprefix(b"/v1")))
     return next(near, COMPLETIONS if plain.endswith(_NATIVE) else None)
