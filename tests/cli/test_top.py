@@ -125,37 +125,6 @@ def test_of_several_engines_each_has_a_row_and_what_is_new_of_it() -> None:
     assert "engine" not in lines(Reading(0.0, STATS))
 
 
-def cache_of(batches: int, *routes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {**STATS["engine_cache"], "sources": [{**SOURCE, "batches": batches}], "routes": [*routes], **more}
-
-
-def test_of_several_engines_what_is_known_of_their_caches_is_added_up() -> None:
-    known = {**ROUTE, "prompt_tokens": 800, "cached_tokens": 500}
-    other = {**known, "model": "n", "hit_rate": 0.625}
-    less = {**known, "prompt_tokens": 200, "cached_tokens": 100, "hit_rate": 0.5, "causes": {"salt": 2}}
-    engines = [
-        {**ENGINES[0], "engine_cache": cache_of(42, known, other)},
-        {**ENGINES[1], "engine_cache": cache_of(8, less, causes={"evicted": 2, "salt": 1})},
-        {**ENGINES[2], "engine_cache": {"state": "UNKNOWN", "followed": False}},
-    ]
-    rows = lines(Reading(0.0, {**STATS, "engine_cache": {"state": "DEGRADED", "followed": True}, "engines": engines}))
-    assert rows["predicted"] == (
-        "predicted by events: 160 compared: exact 98.8 %, off 1.2 % predicted 10,000, reported 9,800 tokens"
-    )
-    assert rows["causes"] == "causes evicted 3, salt 1"
-    assert rows["events"] == "events whole 2 50 batches, 0 lost 2,468 pages, 112 contexts"
-    assert rows["default chat m"] == "default chat m 180 60.0 % 10,000 9,800 98.8 % salt 2, evicted 1"
-    assert rows["default chat n"] == "default chat n 90 62.5 % 5,000 4,900 98.8 % evicted 1"
-
-
-def test_what_no_engine_has_told_stays_unknown_in_the_sum() -> None:
-    silent = {"tenant": "t", "api": "chat", "model": "m", "requests": 2, "prompt_tokens": None, "cached_tokens": None}
-    engines = [{"engine_cache": {"pages": None, "contexts": 0, "sources": [SOURCE], "routes": [silent]}}] * 2
-    rows = lines(Reading(0.0, {**STATS, "engine_cache": {}, "engines": engines}))
-    assert rows["t chat m"] == "t chat m 4 - - - - -"
-    assert rows["events"].endswith("- pages, 0 contexts")
-
-
 def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     rows = lines(Reading(0.0, {"uptime_s": 61.0, "requests": {}, "cache": {"hit_rate": None, "answers_known": 0}}))
     assert rows["hit rate"] == "hit rate - by the engine's count of 0 answers; - did not say"
@@ -170,8 +139,8 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
         {},
         {"cache": 1, "engine_cache": [1], "requests": None},
         {"engine_cache": {"routes": [1, {}]}},
-        {"engines": [1, {}, {"engine_cache": 1}, {"engine_cache": {"routes": {}, "sources": [1], "causes": [2]}}]},
-        {"engines": [{"engine_cache": {"causes": {"a": {"b": {"c": {"d": {}}}}}, "routes": [{"causes": 1}] * 2}}]},
+        {"engine_cache": {"routes": {}, "sources": [1], "causes": [2]}, "engines": [1, {}, {"engine_cache": 1}]},
+        {"engine_cache": {"causes": {"a": {"b": {"c": {"d": {}}}}}, "routes": [{"causes": 1}] * 2}},
     ],
 )
 def test_a_frame_is_made_of_anything(broken: dict[str, Any]) -> None:

@@ -11,13 +11,13 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.proxy.redis_server import RedisServer
 
 from prefixpilot.errors import ConfigError
+from prefixpilot.proxy import ProxySettings, serve_in_thread
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.testing.faults import Stall
 
@@ -50,6 +50,12 @@ def two_engines() -> Iterator[list[SimulatedEngine]]:
 
 
 @pytest.fixture(scope="module")
+def third_engine() -> Iterator[SimulatedEngine]:
+    with SimulatedEngine(reply=answer_of) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
 def url(running_ray: None, two_engines: list[SimulatedEngine]) -> Iterator[str]:
     """Two proxy replicas and one door."""
     port = free_port()
@@ -60,6 +66,19 @@ def url(running_ray: None, two_engines: list[SimulatedEngine]) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         serve.shutdown()
+
+
+@pytest.fixture(scope="module")
+def shared_url(url: str, third_engine: SimulatedEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Another application beside it: one proxy replica, before an engine of its own, with conversations in Redis."""
+    redis = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    try:
+        store = {"redis_url": redis.url}
+        args = {"engine": third_engine.base_url, "scale": {"replicas": 1, "cpus": 0.1}, "store": store}
+        serve.run(app.build(args), name="shared", route_prefix="/shared")
+        yield f"{url}/shared"
+    finally:
+        redis.kill()
 
 
 def body_of(question: str, *blocks: str, **more: Any) -> dict[str, Any]:
@@ -165,46 +184,46 @@ def kill_all(application: str) -> None:
         ray.kill(ray.get_actor(name, namespace="serve"), no_restart=True)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_what_is_left_of_a_conversation_when_all_replicas_have_died(
-    url: str, two_engines: list[SimulatedEngine], tmp_path: Path, shared: bool
+def turns_around_a_death(url: str, application: str, blocks: list[str]) -> None:
+    """Two turns of a conversation; in between all replicas die. The second carries one of the first one's documents."""
+    first, _ = post(url, body_of(f"{application} one", *blocks), x_prefixpilot_conversation="c")
+    kill_all(application)
+    history = [
+        {"role": "user", "content": f"Q:{application} one"},
+        {"role": "assistant", "content": said(first)},
+        {"role": "user", "content": f"Q:{application} two"},
+    ]
+    second, _ = post(url, {"messages": history, "context_blocks": [blocks[1]]}, x_prefixpilot_conversation="c")
+    assert said(second) == f"answer to {application} two"
+
+
+def refers(message: Mapping[str, Any]) -> bool:
+    """Whether something but its own first document is named by a label."""
+    return "[Doc" in message["content"].rpartition("Q:")[0].replace("[Doc 1]", "", 1)
+
+
+def test_in_redis_all_of_a_conversation_outlives_all_replicas(shared_url: str, third_engine: SimulatedEngine) -> None:
+    blocks = texts("kept", 3)
+    turns_around_a_death(shared_url, "shared", blocks)
+    sent = newest([third_engine], "shared two")
+    assert [text in sent[0]["content"] for text in blocks] == [True] * 3
+    assert blocks[1] not in sent[-1]["content"] and refers(sent[-1])
+
+
+def test_without_a_store_what_the_request_carries_is_left_and_nothing_refers_to_what_is_gone(
+    url: str, two_engines: list[SimulatedEngine]
 ) -> None:
-    """With Redis all of it. Without, what the request carries; nothing refers to what is gone."""
-    name = "shared" if shared else "alone"
-    redis = RedisServer(tmp_path).start() if shared else None
-    args: dict[str, Any] = {
-        "engines": [engine.base_url for engine in two_engines],
-        "scale": {"replicas": 2, "cpus": 0.1},
-    }
-    if redis is not None:
-        args["store"] = {"redis_url": redis.url}
-    serve.run(app.build(args), name=name, route_prefix=f"/{name}")
-    try:
-        blocks = texts(f"kept {name}", 3)
-        first, _ = post(f"{url}/{name}", body_of(f"{name} one", *blocks), x_prefixpilot_conversation="c")
-        kill_all(name)
-        history = [
-            {"role": "user", "content": f"Q:{name} one"},
-            {"role": "assistant", "content": said(first)},
-            {"role": "user", "content": f"Q:{name} two"},
-        ]
-        body = {"messages": history, "context_blocks": [blocks[1]]}
-        second, _ = post(f"{url}/{name}", body, x_prefixpilot_conversation="c")
-        assert said(second) == f"answer to {name} two"
-        sent = newest(two_engines, f"{name} two")
-        assert [(text in sent[0]["content"]) for text in blocks] == [shared] * 3
-        assert (blocks[1] in sent[-1]["content"]) is not shared
-        assert ("[Doc" in sent[-1]["content"].rpartition("Q:")[0].replace("[Doc 1]", "", 1)) is shared
-    finally:
-        serve.delete(name)
-        if redis is not None:
-            redis.kill()
+    blocks = texts("lost", 3)
+    turns_around_a_death(url, "default", blocks)
+    sent = newest(two_engines, "default two")
+    assert [text in sent[0]["content"] for text in blocks] == [False] * 3
+    assert blocks[1] in sent[-1]["content"] and not refers(sent[-1])
 
 
 def test_a_killed_replica_loses_no_answer_and_no_document(url: str, two_engines: list[SimulatedEngine]) -> None:
     """Under load; only answers that had begun may break off, and these do not stream."""
+    wait_until(lambda: len(replicas_of("pilots")) == 2)
     before = replicas_of("pilots")
-    assert len(before) == 2
     killed = threading.Event()
 
     def ask(number: int) -> str:
@@ -235,31 +254,21 @@ def test_a_killed_replica_loses_no_answer_and_no_document(url: str, two_engines:
 
 
 def test_an_engine_on_a_path_of_its_own(url: str) -> None:
-    serve.run(
-        engines.build({"kind": "simulated", "cpus": 0.1, "cache_tokens": 10_000}),
-        name="engine",
-        route_prefix="/engines/0",
-    )
-    serve.run(
-        app.build({"engine": f"{url}/engines/0", "scale": {"replicas": 1, "cpus": 0.1}}),
-        name="second",
-        route_prefix="/second",
-    )
-    answer, plan = post(f"{url}/second", body_of("second", "text one", "text two"))
+    args = {"kind": "simulated", "cpus": 0.1, "cache_tokens": 10_000}
+    serve.run(engines.build(args), name="engine", route_prefix="/engines/0")
+    with serve_in_thread(ProxySettings(f"{url}/engines/0", port=0)) as proxy:
+        answer, plan = post(proxy.url, body_of("second", "text one", "text two"))
     assert said(answer) == "This is a simulated answer."
     assert plan["blocks"] == 2
-    serve.delete("second")
-    serve.delete("engine")
 
 
-def test_an_engine_that_cannot_be_reached_is_named(url: str) -> None:
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    serve.run(app.build({"engine": nowhere, "scale": {"replicas": 1, "cpus": 0.1}}), name="down", route_prefix="/down")
+def test_an_engine_that_cannot_be_reached_is_named(shared_url: str, third_engine: SimulatedEngine) -> None:
+    """The last test that needs this engine."""
+    third_engine.stop()
     with pytest.raises(urllib.error.HTTPError) as caught:
-        post(f"{url}/down", body_of("q", "text"))
+        post(shared_url, body_of("q", "text"))
     assert caught.value.code == 502
-    assert nowhere.removeprefix("http://") in caught.value.read().decode()
-    serve.delete("down")
+    assert third_engine.base_url.removeprefix("http://") in caught.value.read().decode()
 
 
 def test_an_unknown_policy_is_refused_before_anything_is_started() -> None:

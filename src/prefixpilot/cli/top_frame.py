@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prefixpilot.cli.top_sums import caches_together
-
 UNKNOWN: Final = "-"
 MIN_WIDTH: Final = 40
 _SAMPLE: Final = re.compile(r"^(prefixpilot_\w+) ([0-9.eE+-]+|NaN)$", re.MULTILINE)
@@ -56,7 +54,7 @@ def samples_of(text: str) -> dict[str, float]:
 
 def frame(url: str, now: Reading, before: Reading | None = None, *, width: int = 100) -> str:
     """All lines, none longer than ``width``; ``before`` is the reading of the frame before, for what is new since."""
-    cache = caches_together(now.stats)
+    cache = now.table("engine_cache")
     lines = [
         *_head(url, now),
         *_why(now, max(width, MIN_WIDTH)),
@@ -139,7 +137,7 @@ def _predictions(shown: Mapping[str, Any]) -> list[str]:
 
 
 def _events(shown: Mapping[str, Any]) -> list[str]:
-    sources = shown["sources"]
+    sources = _objects(shown.get("sources"))
     if not sources:
         return [_row("events", "none")]
     by: dict[str, int] = {}
@@ -163,9 +161,7 @@ def _engines(now: Reading, before: Reading | None) -> list[str]:
 
 
 def _by_number(reading: Reading) -> dict[int, Mapping[str, Any]]:
-    listed = reading.stats.get("engines")
-    each = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
-    return {number: engine for number, engine in enumerate(each) if isinstance(engine, Mapping)}
+    return dict(enumerate(_objects(reading.stats.get("engines"))))
 
 
 def _hit_rate_since(engine: Mapping[str, Any], before: Mapping[str, Any] | None) -> float | None:
@@ -183,7 +179,7 @@ def _standing(engine: Mapping[str, Any]) -> str:
 
 def _routes(shown: Mapping[str, Any]) -> list[str]:
     rows: list[tuple[str, ...]] = [("route", "requests", "hit rate", "predicted", "reported", "exact", "causes")]
-    for route in shown["routes"]:
+    for route in _objects(shown.get("routes")):
         compared, verdicts = route.get("compared") or 0, dict(_tables_of_numbers(route.get("verdicts")))
         name = " ".join(str(route.get(part) or UNKNOWN) for part in ("tenant", "api", "model"))
         exact = _percent(verdicts.get("exact", 0) / compared) if compared else UNKNOWN
@@ -203,6 +199,10 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def _objects(values: Any) -> list[Mapping[str, Any]]:
+    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
 
 
 def _tables(value: Any) -> Iterable[tuple[str, Mapping[str, Any]]]:

@@ -102,7 +102,8 @@ class ProxyApp:
         steps["parse"] = with_block_bound(steps.get("parse", self._texts.parse), settings.max_request_blocks)
         recognition = Recognition.of(settings.ordinary, lock)
         self._preface = Preface.of(settings, recognition, lock, clock)
-        self._engines = Engines(settings, self._planner, self.metrics, self._attempt, clock)
+        shared = self._conversations.shared
+        self._engines = Engines(settings, self._planner, self.metrics, self._attempt, clock, shared)
         self._ordinary = OrdinaryTreat.of(
             settings.ordinary, self._planner, lock, recognition, self._preface, settings.max_displacement, self._known
         )

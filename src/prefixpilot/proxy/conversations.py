@@ -10,6 +10,7 @@ from threading import RLock
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from prefixpilot.proxy.fleet.drains import SharedDrains
 from prefixpilot.proxy.guard import guarded
 from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.memory.journal import NO_JOURNAL, Erased
@@ -136,6 +137,11 @@ class Conversations:
         waiting = [asyncio.wrap_future(each.done) for each in erased]
         done, late = await asyncio.wait(waiting, timeout=self._bound_s)
         return any(each.known for each in erased), not late and all(each.result() for each in done)
+
+    @property
+    def shared(self) -> SharedDrains | None:
+        """Where all proxies of one Redis keep what else they share; ``None``: there is none."""
+        return self._shared
 
     def show(self) -> None:
         """Set the gauges."""

@@ -147,13 +147,14 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
     },
     "Standing": {
         "type": "object",
-        "required": ["engine", "url", "fit", "drained", "in_flight"],
+        "required": ["engine", "url", "fit", "drained", "in_flight", "holds_for"],
         "properties": {
             "engine": _COUNT,
             "url": {"type": "string"},
             "fit": {"type": "boolean"},
             "drained": {"type": "boolean"},
-            "in_flight": {**_COUNT, "description": "requests under way there; 0: it can be stopped"},
+            "in_flight": {**_COUNT, "description": "requests of this proxy under way there; 0: none is"},
+            "holds_for": {"type": "string", "description": "this proxy alone, or all that share a store"},
         },
     },
     "Evicted": {"type": "object", "required": ["evicted"], "properties": {"evicted": _COUNT}},
@@ -248,7 +249,12 @@ def _stand(name: str, summary: str) -> dict[str, Any]:
     return _admin(
         f"{name}_engine",
         summary,
-        {"200": _json("How it stands now", _ref("Standing")), "404": _error("No such engine"), **refused},
+        {
+            "200": _json("How it stands now", _ref("Standing")),
+            "404": _error("No such engine"),
+            "503": _error("Nothing was done: the store that proxies share does not answer"),
+            **refused,
+        },
         parameters=[_parameter("engine", "path", "its number, from 0", _NUMBER)],
     )
 

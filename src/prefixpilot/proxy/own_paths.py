@@ -20,6 +20,7 @@ from prefixpilot.proxy.conversations import Conversations
 from prefixpilot.proxy.fleet.engines import Engines
 from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.known import KnownTexts
+from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.metrics import Metrics, Sizes
 from prefixpilot.proxy.openapi import document
 from prefixpilot.proxy.ordinary.seam import OrdinaryTreat
@@ -40,6 +41,10 @@ EVICTED_AT_ONCE: Final = 256
 """Ids, some milliseconds; then other requests have their turn."""
 OPEN: Final = frozenset((b"/healthz", b"/readyz", b"/openapi.json"))
 """Paths that ask for no token: they show nothing of what clients send."""
+
+FOR_ALL: Final = "all proxies that share store.redis_url, within fleet.check_interval"
+FOR_ONE: Final = "this proxy alone, until it ends; with store.redis_url all that share it"
+"""How far a drain reaches."""
 
 OwnPath = Callable[[Exchange], Awaitable[None]]
 
@@ -196,12 +201,17 @@ class OwnPaths:
         if number >= len(engines.all):
             message = f"there is no engine {number}; they have the numbers 0 to {len(engines.all) - 1}"
             raise RefusedError(404, message, "invalid_request_error", "engine", "not_found")
-        if found[2] == b"resume":
-            engines.pool.resume(number)
-        elif not engines.drain(engines.all[number]):
-            message = "no other engine would be left; end the proxy (SIGTERM) to drain all"
-            raise RefusedError(409, message, "invalid_request_error", "engine", "last_engine")
-        await exchange.respond(200, json.dumps(engines.told(number)).encode())
+        try:
+            if found[2] == b"resume":
+                await engines.drains.resume(number)
+            elif not await engines.drains.drain(number):
+                message = "no other engine would be left; end the proxy (SIGTERM) to drain all"
+                raise RefusedError(409, message, "invalid_request_error", "engine", "last_engine")
+        except StoreError as error:
+            message = f"nothing was done: the store by which other proxies know does not answer ({error}); ask again"
+            raise RefusedError(503, message, "server_error", "engine", "not_shared") from None
+        told = {**engines.told(number), "holds_for": FOR_ALL if engines.drains.shared else FOR_ONE}
+        await exchange.respond(200, json.dumps(told).encode())
 
     async def _reset(self, exchange: Exchange) -> None:
         await exchange.read(MAX_EVICT_BYTES)

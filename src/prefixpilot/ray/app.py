@@ -18,7 +18,7 @@ from prefixpilot.ray.door import Answer, Door
 from prefixpilot.ray.hints import Hint
 from prefixpilot.ray.hosting import HostedApp
 from prefixpilot.ray.installed import serve
-from prefixpilot.ray.settings import RaySettings, read_arguments
+from prefixpilot.ray.settings import PROMPTLY, RaySettings, read_arguments
 
 from ray.exceptions import RayActorError  # isort: skip
 from ray.serve.config import RequestRouterConfig  # isort: skip
@@ -92,6 +92,7 @@ def application(settings: RaySettings) -> Any:
         max_queued_requests=scale.max_queued,
         ray_actor_options={"num_cpus": scale.cpus},
         graceful_shutdown_timeout_s=settings.drain_timeout,
+        **PROMPTLY,
         request_router_config=RequestRouterConfig(request_router_class=ROUTER, request_router_kwargs=router),
     )
     doors = serve.deployment(
@@ -101,5 +102,6 @@ def application(settings: RaySettings) -> Any:
         max_ongoing_requests=settings.max_in_flight,
         ray_actor_options={"num_cpus": scale.door_cpus},
         graceful_shutdown_timeout_s=settings.drain_timeout,
+        **PROMPTLY,
     )
     return doors.bind(pilots.bind(settings), settings)

@@ -20,7 +20,7 @@ from prefixpilot.proxy.server import serve_in_thread
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.ray.carried import AsgiApp, below_root
 from prefixpilot.ray.installed import serve
-from prefixpilot.ray.settings import EMBEDDED, EngineSettings, arguments
+from prefixpilot.ray.settings import EMBEDDED, PROMPTLY, EngineSettings, arguments
 
 
 def build(args: Mapping[str, Any]) -> Any:
@@ -34,7 +34,9 @@ def build(args: Mapping[str, Any]) -> Any:
     """
     settings = arguments(EngineSettings, args)
     options = {"num_cpus": settings.cpus}
-    one = serve.deployment(Engine, name="engine", num_replicas=1, max_ongoing_requests=1000, ray_actor_options=options)
+    one = serve.deployment(
+        Engine, name="engine", num_replicas=1, max_ongoing_requests=1000, ray_actor_options=options, **PROMPTLY
+    )
     return one.bind(settings)
 
 

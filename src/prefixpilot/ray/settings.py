@@ -21,6 +21,11 @@ Kind = Literal["embedded", "simulated"]
 EMBEDDED: Final = "embedded"
 CONFIG: Final = "config"
 """The argument that names a TOML file of settings."""
+PROMPTLY: Final[Mapping[str, Any]] = MappingProxyType(
+    {"health_check_period_s": 1.0, "graceful_shutdown_wait_loop_s": 0.2}
+)
+"""Options of deployments, in seconds: after so long Serve notices that a replica has died, and that the last answer of
+one that is to end is over. Its own are 10 and 2."""
 
 
 @dataclass(frozen=True, slots=True)

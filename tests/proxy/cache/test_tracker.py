@@ -171,7 +171,7 @@ def test_routes_are_bounded_and_the_latest_come_first() -> None:
     routes = Routes(2)
     for model in ("a", "b", "c", "b"):
         routes.of(Route("t", "chat", model)).add_usage(10, 5)
-    assert [(each["model"], each["requests"]) for each in routes.shown()] == [("b", 2), ("c", 1)]
+    assert [(route.model, each.requests) for route, each in routes.copied().items()] == [("b", 2), ("c", 1)]
     assert len(routes) == 2
 
 

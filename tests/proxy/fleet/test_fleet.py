@@ -20,9 +20,7 @@ from tests.differential.runs import Script, converse
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings, RunningProxy, serve_in_thread
 from prefixpilot.proxy.cache.settings import CacheSettings
-from prefixpilot.proxy.configuration import Secret
 from prefixpilot.proxy.fleet.settings import FleetSettings
-from prefixpilot.proxy.settings import AdminSettings
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.testing.event_publisher import EventPublisher
 from prefixpilot.testing.faults import BreakOff, CloseConnection, Respond, Stall
@@ -149,6 +147,18 @@ def test_an_engine_that_is_not_there_is_left_out_after_two_tries() -> None:
         assert ready.json()["degraded"] == [f"the engine at {urls_of(fleet)[0]} gets no requests"]
 
 
+def test_an_engine_that_fails_its_first_look_is_told_before_it_is_left_out() -> None:
+    with engines(3) as fleet, proxy(urls_of(fleet), FleetSettings(check_interval=60, eject_after=9)) as running:
+        fleet[0].fault = Respond(500)
+        fleet[2].stop()
+        ready = fetch(running.url, "GET", "/readyz")
+        assert ready.status == 200
+        assert [each["fit"] for each in ready.json()["engines"]] == [True] * 3
+        answers, gone = ready.json()["degraded"]
+        assert answers == f"the engine at {urls_of(fleet)[0]} answers GET /health with 500"
+        assert gone.startswith(f"the engine at {urls_of(fleet)[2]} did not answer: ")
+
+
 def test_what_all_refuse_reaches_the_client_as_the_last_one_said_it() -> None:
     with engines(2) as fleet, proxy(urls_of(fleet)) as running:
         for n, engine in enumerate(fleet):
@@ -212,81 +222,6 @@ def test_an_engine_that_drains_goes_and_comes_back() -> None:
         fleet[0].fault = None
         assert until(lambda: standing(running) == [True, True])
         assert {engine_of(ask(running, 100 + n, DOCUMENTS[n : n + 1])) for n in range(4)} == {0, 1}
-
-
-def stand(running: RunningProxy, engine: int, what: str, **headers: str) -> Answer:
-    return fetch(running.url, "POST", f"/engines/{engine}/{what}", b"", headers)
-
-
-def test_an_engine_is_taken_out_by_hand_and_in_again() -> None:
-    """What is under way there goes on to its end; nothing new comes, also not of a conversation of its own."""
-    with engines(2) as fleet, proxy(urls_of(fleet), QUICK) as running:
-        talk = [user("One? " * 200)]
-        home = engine_of(post_chat(running.url, chat(talk)))
-        away = 1 - home
-        fleet[home].chunk_delay_s = 0.3
-        connection = http.client.HTTPConnection(urlsplit(running.url).netloc, timeout=20)
-        talk += [assistant("This is a simulated answer."), user("Two?")]
-        connection.request("POST", "/v1/chat/completions", json.dumps(chat(talk, stream=True)))
-        answer = connection.getresponse()
-        assert answer.headers["X-PrefixPilot-Engine"] == str(home)
-        drained = stand(running, home, "drain")
-        assert drained.status == 200
-        told = {"engine": home, "url": urls_of(fleet)[home], "fit": True, "drained": True}
-        assert drained.json().items() >= told.items()
-        assert stand(running, home, "drain").json()["drained"] is True, "a second time nothing is done"
-        assert {engine_of(ask(running, n)) for n in range(6)} == {away}
-        assert engine_of(post_chat(running.url, chat([*talk, assistant("So."), user("Three?")]))) == away
-        assert b"[DONE]" in answer.read()
-        connection.close()
-        assert until(lambda: stand(running, home, "drain").json()["in_flight"] == 0)
-        ready = fetch(running.url, "GET", "/readyz")
-        assert ready.status == 200
-        assert [each["drained"] for each in ready.json()["engines"]] == [home == 0, home == 1]
-        assert ready.json()["degraded"] == [f"the engine at {urls_of(fleet)[home]} is drained"]
-        shown = text(running)
-        assert metric(shown, "prefixpilot_fleet_drained", engine=str(home)) == 1
-        assert metric(shown, "prefixpilot_fleet_up", engine=str(home)) == 0
-        assert standing(running) == [True, True], "it is well: looks go on, and do not bring it back"
-        assert stand(running, home, "resume").json()["drained"] is False
-        assert {engine_of(ask(running, 100 + n, DOCUMENTS[n : n + 1])) for n in range(6)} == {0, 1}
-        assert metric(text(running), "prefixpilot_fleet_drained", engine=str(home)) == 0
-
-
-def test_the_last_engine_is_not_drained_and_what_is_no_engine_is_told() -> None:
-    with engines(2) as fleet, proxy(urls_of(fleet)) as running:
-        assert stand(running, 2, "drain").status == 404
-        assert stand(running, 0, "drain").status == 200
-        refused = stand(running, 1, "drain")
-        assert (refused.status, refused.json()["error"]["code"]) == (409, "last_engine")
-        assert ask(running, 0).status == 200
-        fleet[1].stop()
-        ready = fetch(running.url, "GET", "/readyz")
-        assert ready.status == 503, "the engine that is well is drained"
-        assert stand(running, 0, "resume").status == 200
-        assert fetch(running.url, "GET", "/readyz").status == 200
-    with engines(1) as fleet, serve_in_thread(ProxySettings(fleet[0].base_url, port=0)) as running:
-        assert stand(running, 0, "drain").status == 409
-        assert ask(running, 0).status == 200
-
-
-def test_an_engine_that_comes_back_is_taken_to_hold_nothing() -> None:
-    with engines(2) as fleet, proxy(urls_of(fleet)) as running:
-        first = engine_of(ask(running, 0, DOCUMENTS[:4]))
-        for what in ("drain", "resume"):
-            assert stand(running, first, what).status == 200
-        assert engine_of(ask(running, 1, DOCUMENTS[4:8])) == 1 - first, "it has computed less"
-        assert stand(running, 1 - first, "drain").status == 200
-        assert engine_of(ask(running, 2, DOCUMENTS[:4])) == first
-        served = fetch(running.url, "GET", "/stats").json()["engines"]
-        assert [each["requests"] for each in served] == [2 - first, 1 + first]
-        assert served[first]["hit_rate"] > 0.3, "its cache is the same, whatever is believed"
-
-
-def test_draining_asks_for_the_admin_token() -> None:
-    with engines(2) as fleet, proxy(urls_of(fleet), admin=AdminSettings(Secret("a token that is long"))) as running:
-        assert stand(running, 0, "drain").status == 401
-        assert stand(running, 0, "drain", Authorization="Bearer a token that is long").status == 200
 
 
 def test_an_engine_that_hangs_is_noticed_by_looks_and_its_request_is_not_repeated() -> None:

@@ -196,7 +196,7 @@ def test_what_cannot_be_read_is_an_error_and_no_turn(store: RedisStore, client: 
     store.apply([Erase(ONE)])
 
 
-@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis://127.0.0.1:1/x"])
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis://127.0.0.1:1/x", "redis://h:1/0?a=b"])
 def test_a_store_that_cannot_be_used_is_named(url: str, server: RedisServer) -> None:
-    with pytest.raises(ConfigError, match=r"redis_url: .* cannot be used .*redis-server"):
+    with pytest.raises(ConfigError, match=r"store\.redis_url: .* cannot be used .*redis-server"):
         RedisStore.open(url, None, MIB, 10, 10, 1.0)

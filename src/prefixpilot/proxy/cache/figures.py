@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, get_args
+from typing import Final, get_args
 
-from prefixpilot.engines.base import Continuity, SourceStatus
+from prefixpilot.engines.base import Continuity
 from prefixpilot.errors import MissingExtraError
-from prefixpilot.proxy.cache.finding import Sizes
 from prefixpilot.proxy.cache.routes import Verdict
+from prefixpilot.proxy.cache.sums import CacheSums
 from prefixpilot.proxy.cache.tokens import Got
 from prefixpilot.residency.attribution import Cause
 from prefixpilot.residency.state import CacheState
@@ -19,22 +18,6 @@ except ImportError:
     raise MissingExtraError("prometheus-client", 'pip install "prefixpilot[proxy]"') from None
 
 BASES: Final = ("events", "model", "hosted")
-
-
-class Followed(Protocol):
-    """What is shown of one cache: :class:`~prefixpilot.proxy.cache.tracker.CacheTracker`."""
-
-    @property
-    def known(self) -> CacheState: ...
-    @property
-    def sizes(self) -> Sizes: ...
-    def statuses(self) -> tuple[SourceStatus, ...]: ...
-
-
-def least_known(caches: Sequence[Followed]) -> CacheState:
-    """The state of the cache of which least is known; UNKNOWN of none."""
-    worst = (CacheState.UNKNOWN, CacheState.DEGRADED, CacheState.EXACT)
-    return min((cache.known for cache in caches), key=worst.index, default=CacheState.UNKNOWN)
 
 
 class CacheFigures:
@@ -109,22 +92,18 @@ class CacheFigures:
         for continuity in Continuity:
             self._sources.labels(continuity.value)
 
-    def show(self, state: CacheState, statuses: Iterable[SourceStatus], pages: int, contexts: int) -> None:
-        """Set the gauges."""
+    def show(self, state: CacheState, sums: CacheSums) -> None:
+        """Set the gauges.
+
+        Args:
+            state: how well the cache is known; of several, the one of which least is.
+        """
         for each in CacheState:
             self._state.labels(each.name).set(each is state)
-        statuses = list(statuses)
-        self._batches.set(sum(status.batches for status in statuses))
-        self._lost.set(sum(status.lost for status in statuses))
-        self._gaps.set(sum(status.gaps for status in statuses))
+        self._batches.set(sum(status.batches for status in sums.statuses))
+        self._lost.set(sum(status.lost for status in sums.statuses))
+        self._gaps.set(sum(status.gaps for status in sums.statuses))
         for continuity in Continuity:
-            self._sources.labels(continuity.value).set(sum(s.continuity is continuity for s in statuses))
-        self._pages.set(pages)
-        self._contexts.set(contexts)
-
-    def show_together(self, caches: Sequence[Followed]) -> None:
-        """Set the gauges of all caches: those of the least known one, and sums."""
-        sizes = [cache.sizes for cache in caches]
-        statuses = [status for cache in caches for status in cache.statuses()]
-        pages, contexts = sum(size.pages for size in sizes), sum(size.contexts for size in sizes)
-        self.show(least_known(caches), statuses, pages, contexts)
+            self._sources.labels(continuity.value).set(sum(s.continuity is continuity for s in sums.statuses))
+        self._pages.set(sums.pages)
+        self._contexts.set(sums.contexts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 from prefixpilot.proxy.control.controller import Route
@@ -47,6 +47,10 @@ class RouteFigures:
     verdicts: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     behind: int = 0
+
+    def __add__(self, other: RouteFigures) -> RouteFigures:
+        """A new one, with the requests of both."""
+        return RouteFigures(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def add_usage(self, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """One more answer."""
@@ -106,6 +110,6 @@ class Routes:
         self._routes.move_to_end(route)
         return figures
 
-    def shown(self) -> list[dict[str, Any]]:
-        """As JSON, the most recently used first."""
-        return [{**route._asdict(), **figures.shown()} for route, figures in reversed(self._routes.items())]
+    def copied(self) -> dict[Route, RouteFigures]:
+        """As they are now, the most recently used first."""
+        return {route: RouteFigures() + figures for route, figures in reversed(self._routes.items())}

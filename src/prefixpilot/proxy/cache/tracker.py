@@ -26,7 +26,6 @@ from prefixpilot.errors import PrefixPilotError
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.finding import Finding
-from prefixpilot.proxy.cache.finding import Sizes as ViewSizes
 from prefixpilot.proxy.cache.fronts import Fronts, front_of
 from prefixpilot.proxy.cache.holding import HOLD_S, Held
 from prefixpilot.proxy.cache.picture import Picture
@@ -34,6 +33,7 @@ from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
 from prefixpilot.proxy.cache.sizes import CacheSize
 from prefixpilot.proxy.cache.standing import THE_ENGINES, SourceMaker, Standing
+from prefixpilot.proxy.cache.sums import CacheSums
 from prefixpilot.proxy.cache.tokens import Asked, Tokenized, TokenQueue
 from prefixpilot.proxy.cache.watch import Watch, facts_of, read_body
 from prefixpilot.proxy.call import Call, credential_of, is_encoded
@@ -352,34 +352,29 @@ class CacheTracker:
         """How the sources of events stand."""
         return () if self._source is None else self._source.statuses()
 
-    def show(self) -> None:
-        """Set the gauges of ``/metrics``."""
-        self._figures.show_together((self,))
-
     @property
     def known(self) -> CacheState:
         """How well the cache is known."""
         return self._view.state
 
-    @property
-    def sizes(self) -> ViewSizes:
-        """How much is held."""
-        return self._view.sizes()
+    def sums(self) -> CacheSums:
+        """What is known of it in numbers, as of now."""
+        sizes, statuses = self._view.sizes(), self.statuses()
+        with self._lock:
+            return CacheSums(
+                len(self._held),
+                sizes.pages,
+                sizes.contexts,
+                self._shortened,
+                {basis: RouteFigures() + figures for basis, figures in self._by_basis.items()},
+                Counter(self._causes),
+                statuses,
+                self._routes.copied(),
+            )
 
     def stats(self) -> dict[str, Any]:
         """For ``/stats``."""
-        sources = [{**s._asdict(), "continuity": s.continuity.value} for s in self.statuses()]
-        with self._lock:
-            predictions = {basis: figures.comparison() for basis, figures in sorted(self._by_basis.items())}
-            causes, routes = dict(sorted(self._causes.items())), self._routes.shown()
-        sizes = self._view.sizes()._asdict()
-        shown = {
-            "waiting": len(self._held),
-            "predictions": predictions,
-            "causes": causes,
-            "contexts_shortened": self._shortened,
-            "sources": sources,
-            "routes": routes,
-        }
         reason = self._failed or self._standing.reason(self.statuses())
-        return {"state": self.state, "reason": reason, "followed": True, **self._view.described(), **sizes, **shown}
+        sizes = self._view.sizes()._asdict()
+        shown = {**self._view.described(), **sizes, **self.sums().shown()}
+        return {"state": self.state, "reason": reason, "followed": True, **shown}

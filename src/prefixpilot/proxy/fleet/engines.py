@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy.account import Account
-from prefixpilot.proxy.cache.figures import CacheFigures, least_known
+from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.following import followed
 from prefixpilot.proxy.cache.standing import THE_ENGINES
+from prefixpilot.proxy.cache.sums import together
 from prefixpilot.proxy.cache.tracker import CacheTracker
 from prefixpilot.proxy.call import RefusedError
+from prefixpilot.proxy.fleet.drains import Drains, SharedDrains
 from prefixpilot.proxy.fleet.figures import FleetFigures, Served
 from prefixpilot.proxy.fleet.holders import Bounds, EngineIndex, Holders
 from prefixpilot.proxy.fleet.pool import NOBODY, Pool, Seat
@@ -29,12 +31,14 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Attempt, Planner
 from prefixpilot.proxy.wire.upstream import Upstream
+from prefixpilot.residency.state import CacheState
 from prefixpilot.routing import RoutedRequest, router_of
 from prefixpilot.routing.base import Router
 
 CACHE_TOKENS: Final = 1_000_000
 """What each engine's cache is taken to hold by the policy, where nobody says: it has to be bounded."""
 RETRY_AFTER_S: Final = 1
+WORST_FIRST: Final = (CacheState.UNKNOWN, CacheState.DEGRADED, CacheState.EXACT)
 NOT_FOLLOWED: Final[Mapping[str, Any]] = {"state": "UNKNOWN", "followed": False}
 """What ``/stats`` says of an engine's cache where ``cache`` is off."""
 
@@ -65,19 +69,28 @@ class Engines:
         planner: the index that pictures of caches correct.
         attempt: the fail-open point.
         clock: monotonic seconds.
+        shared: what other proxies before the same engines take out by hand; ``None``: each its own.
 
     Attributes:
         all: the engines, by number.
         several: there is more than one.
+        drains: which of several are taken out by hand.
         responses: which of them made which response.
     """
 
     def __init__(
-        self, settings: ProxySettings, planner: Planner, metrics: Metrics, attempt: Attempt, clock: Callable[[], float]
+        self,
+        settings: ProxySettings,
+        planner: Planner,
+        metrics: Metrics,
+        attempt: Attempt,
+        clock: Callable[[], float],
+        shared: SharedDrains | None = None,
     ) -> None:
         count = len(settings.all_engines)
         self.several = count > 1
         self._settings = settings
+        self._wrongs: Sequence[str | None] = [None] * count
         self._cache_figures = CacheFigures(metrics.registry)
         self._holders = Holders(settings.max_contexts)
         bounds = Bounds(planner, count)
@@ -93,6 +106,8 @@ class Engines:
         self.all = tuple(engine(number) for number in range(count))
         self._trackers = tuple(each.cache for each in self.all if each.cache is not None)
         self.pool = Pool(router(settings), count, settings.fleet, settings.standby)
+        urls = [each.url for each in self.all]
+        self.drains = Drains(self.pool, urls, shared if self.several else None, settings.store.disk_timeout)
         self.responses = ResponseHomes()
         self.figures = FleetFigures(metrics.registry, count) if self.several else None
         self._looks: asyncio.Task[None] | None = None
@@ -105,6 +120,7 @@ class Engines:
             await each.upstream.start()
             if each.cache is not None:
                 each.cache.start()
+        await self.drains.agree()
         if self.several:
             self._looks = asyncio.create_task(self._look_after())
 
@@ -123,6 +139,7 @@ class Engines:
         while True:
             await self.look()
             await asyncio.sleep(self._settings.fleet.check_interval)
+            await self.drains.agree()
 
     async def look(self) -> Sequence[str | None]:
         """Ask each how it is, at once and within ``ready_timeout``; what is wrong with each."""
@@ -133,6 +150,7 @@ class Engines:
                 self.failed(each, wrong)
             elif self.pool.health[each.number].looked_well(met[each.number]):
                 log.warning("engine %d at %s gets requests again", each.number, each.url)
+        self._wrongs = wrongs
         return wrongs
 
     async def missing(self) -> str | None:
@@ -142,7 +160,8 @@ class Engines:
         asked = [wrong for number, wrong in enumerate(wrongs) if number not in self.pool.drained]
         if None in asked:
             return None
-        return asked[0] if not self.several else f"none of {len(self.all)} engines is fit: {asked[0]}"
+        why = asked[0] if asked else "all are drained"
+        return why if not self.several else f"none of {len(self.all)} engines is fit: {why}"
 
     # -- who gets a request
 
@@ -188,13 +207,6 @@ class Engines:
         """One that is fit, for what any of them can answer; the first if none is."""
         return self.all[next(iter(self.pool.fit()), 0)]
 
-    def drain(self, engine: Engine) -> bool:
-        """Take it out by hand, while the others go on; ``False``, and nothing is done, if no other would be left in."""
-        if not set(range(len(self.all))) - self.pool.drained - {engine.number}:
-            return False
-        self.pool.drain(engine.number)
-        return True
-
     # -- all of them together
 
     @property
@@ -205,7 +217,11 @@ class Engines:
     @property
     def state(self) -> str | None:
         """How well the least known cache is known; ``None``: they are not followed."""
-        return least_known(self._trackers).name.lower() if self._trackers else None
+        return self._least_known.name.lower() if self._trackers else None
+
+    @property
+    def _least_known(self) -> CacheState:
+        return min((tracker.known for tracker in self._trackers), key=WORST_FIRST.index, default=CacheState.UNKNOWN)
 
     def finding(self, request_id: str) -> Mapping[str, Any] | None:
         """What came of a request, by the picture of the cache; ``None`` if that is not known."""
@@ -229,22 +245,22 @@ class Engines:
     def show(self) -> None:
         """Set the gauges of ``/metrics``."""
         if self._trackers:
-            self._cache_figures.show_together(self._trackers)
+            self._cache_figures.show(self._least_known, together(tracker.sums() for tracker in self._trackers))
         if self.figures is not None:
             for number, load in enumerate(self.pool.loads()):
                 self.figures.show(number, load, drained=number in self.pool.drained)
 
     def stats(self) -> dict[str, Any]:
-        """For ``/stats``; of several engines each by itself."""
+        """For ``/stats``; of several engines their caches together, and each by itself."""
         if not self.several:
             only = self.all[0]
             cache = NOT_FOLLOWED if only.cache is None else only.cache.stats()
             return {"engine_cache": cache, "slots": asdict(only.slots.stats)}
         engines = [self._stats_of(each) for each in self.all]
         reason = _reasons([each["engine_cache"].get("reason", "") for each in engines])
-        state = (self.state or "unknown").upper()
-        caches = {"state": state, "reason": reason, "followed": bool(self._trackers)}
-        return {"engine_cache": caches, "engines": engines}
+        caches = {"state": self._least_known.name, "reason": reason, "followed": bool(self._trackers)}
+        sums = together(tracker.sums() for tracker in self._trackers).shown() if self._trackers else {}
+        return {"engine_cache": {**caches, **sums}, "engines": engines}
 
     def told(self, number: int) -> dict[str, Any]:
         """Of several, how one stands now."""
@@ -267,12 +283,19 @@ class Engines:
         }
 
     def out(self) -> list[str]:
-        """Of several, those that get no requests, and why; for ``/readyz``."""
-        return [
-            f"the engine at {each['engine']} " + ("is drained" if each["drained"] else "gets no requests")
-            for each in self.standing()
-            if each["drained"] or not each["fit"]
-        ]
+        """Of several, those that get no requests or did not answer the last look, and why; for ``/readyz``."""
+        if not self.several:
+            return []
+        whys = [self._why_out(each) for each in self.all]
+        return [f"the engine at {each.url} {why}" for each, why in zip(self.all, whys, strict=True) if why]
+
+    def _why_out(self, engine: Engine) -> str:
+        """Empty: it is well."""
+        if engine.number in self.pool.drained:
+            return "is drained"
+        if not self.pool.health[engine.number].fit:
+            return "gets no requests"
+        return (self._wrongs[engine.number] or "").removeprefix(f"the engine at {engine.url} ")
 
     def standing(self) -> list[dict[str, Any]]:
         """For ``/readyz``: which of several get requests."""

@@ -8,6 +8,7 @@
     {prefixpilot:1}:gone       those that had to go              :deleted         those that a client deleted
     {prefixpilot:1}:store      random: tells this store from one that began anew
     {prefixpilot:1}:sent       greatest count of sent prompts
+    {prefixpilot:1}:drained    set of URLs of engines that are out, and "", so that it stays when none is
 
 A generation tells a conversation from one of the same name that was deleted; a version tells whether another proxy has
 written to it. What is acknowledged is as safe as the server's own persistence makes it.
@@ -15,21 +16,20 @@ written to it. What is acknowledged is as safe as the server's own persistence m
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from secrets import token_hex
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from prefixpilot.errors import ConfigError, InvariantError, MissingExtraError
-from prefixpilot.proxy.escaping import dumped
-from prefixpilot.proxy.memory.codec import KeptTurn, Piece, kept, read, replies_of
+from prefixpilot.proxy.memory.codec import kept, replies_of
 from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.memory.records import Turn
+from prefixpilot.proxy.memory.redis_fields import data_of, pieces_of, row_of, turns_of
 from prefixpilot.proxy.memory.redis_scripts import FORGET, INCOMPLETE, SAVE, SAVED
-from prefixpilot.proxy.memory.store import LOW_WATER, MAX_GONE, Erase, Save, spread_sent
+from prefixpilot.proxy.memory.store import LOW_WATER, MAX_GONE, Erase, Save
 
 try:
     import redis
@@ -41,6 +41,7 @@ SHARED_KEYS: Final = tuple(
     PREFIX + name for name in (b"used", b"sizes", b"bytes", b"gone", b"store", b"deleted", b"sent")
 )
 USED, SIZES, BYTES, GONE, STORE, DELETED, SENT = SHARED_KEYS
+DRAINED: Final = PREFIX + b"drained"
 EVERYTHING: Final = b""
 """Key of an :class:`Erase` that forgets all conversations, of whichever proxy."""
 MAX_KNOWN: Final = 100_000
@@ -107,9 +108,9 @@ class RedisStore:
         try:
             store = cls(url, password, max_bytes, max_turns, ttl, timeout_s)
             store.reopen()
-        except (StoreError, ValueError) as error:
+        except (StoreError, ValueError, TypeError) as error:
             remedy = "start it (redis-server), or leave --store out to keep conversations in memory only"
-            raise ConfigError("redis_url", f"{url} cannot be used ({error})", remedy) from error
+            raise ConfigError("store.redis_url", f"{url} cannot be used ({error})", remedy) from error
         return store
 
     def reopen(self) -> None:
@@ -177,7 +178,7 @@ class RedisStore:
         fields = self._fields(key)
         if b"g" not in fields:
             return Look(kept=False, gone=True)
-        turns = _turns(fields)
+        turns = turns_of(fields)
         self._note(key, Known(fields[b"g"], int(fields[b"v"])))
         return Look(kept=True, turns=turns, deleted=known is not None and known.generation != fields[b"g"])
 
@@ -272,13 +273,13 @@ class RedisStore:
         known = self._known.get(change.key)
         args: list[Any] = [
             *(self._store, change.key, change.used, change.used - self._ttl, round(self._ttl) + DAY_S),
-            *(b"" if known is None else known.generation, token_hex(8), last.last_sent, _data(replies_of(last))),
+            *(b"" if known is None else known.generation, token_hex(8), last.last_sent, data_of(replies_of(last))),
             *(last.identity, (rows[0].parent or b"") if rows else b"", len(rows), len(texts)),
         ]
         for row in rows:
-            args += [row.identity, _row(row), _data(row.replies), row.sent]
+            args += [row.identity, row_of(row), data_of(row.replies), row.sent]
         for name, text in texts.items():
-            args += [name, _data(text)]
+            args += [name, data_of(text)]
         with _told():
             answer: Sequence[Any] = self._save_script(_keys(change.key), args)
         return answer
@@ -286,7 +287,7 @@ class RedisStore:
     def _prune(self, key: bytes, path: Sequence[Turn]) -> None:
         """Forget the branches sent longest ago of a conversation that has too many turns. O(turns)."""
         fields = self._fields(key)
-        turns = {turn.identity: turn for turn in _turns(fields)}
+        turns = {turn.identity: turn for turn in turns_of(fields)}
         held = {turn.identity for turn in path}
         went: list[bytes] = []
         while len(turns) > self._max_turns:
@@ -297,13 +298,29 @@ class RedisStore:
             spare = min(leaves, key=lambda turn: turn.last_sent)
             del turns[spare.identity]
             went.append(spare.identity)
-        shown = {piece.name for name in turns for piece in _pieces(fields, name) if piece.shared}
+        shown = {piece.name for name in turns for piece in pieces_of(fields, name) if piece.shared}
         drop = [letter + name for name in went for letter in (b"o:", b"t:", b"r:", b"s:")]
         drop += [name for name in fields if name.startswith(b"x:") and name[2:] not in shown]
         if went:
             with _told():
                 version = fields[b"v"]
                 self._forget_script(_keys(key), (self._store, key, "pruned", 0, 0, 0, version, *drop))
+
+    # -- engines
+
+    def drained(self, here: Set[str]) -> set[str]:
+        """URLs of engines that are taken out; a store that began anew takes them from those that are out ``here``."""
+        with _told():
+            if here and not self._client.exists(DRAINED):
+                self._client.sadd(DRAINED, "", *sorted(here))
+            return {url.decode("utf-8", "replace") for url in _list(self._client.smembers(DRAINED)) if url}
+
+    def stand(self, url: str, *, out: bool) -> None:
+        """Take an engine out, or in again."""
+        with _told():
+            self._client.sadd(DRAINED, "", *([url] if out else []))
+            if not out:
+                self._client.srem(DRAINED, url)
 
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if a parent or a text is missing, or a count is wrong."""
@@ -312,8 +329,8 @@ class RedisStore:
             raise InvariantError("conversations and their sizes do not fit")
         for key in sizes:
             fields = self._fields(key)
-            turns = _turns(fields)
-            shown = {piece.name for turn in turns for piece in _pieces(fields, turn.identity) if piece.shared}
+            turns = turns_of(fields)
+            shown = {piece.name for turn in turns for piece in pieces_of(fields, turn.identity) if piece.shared}
             if not turns or shown != {name[2:] for name in fields if name.startswith(b"x:")}:
                 raise InvariantError("texts and turns do not fit")
 
@@ -332,43 +349,6 @@ def _conversation(key: bytes) -> bytes:
 
 def _keys(key: bytes) -> tuple[bytes, ...]:
     return (_conversation(key), *SHARED_KEYS)
-
-
-def _row(row: KeptTurn) -> bytes:
-    """Texts that stand beside the turn are named in a list of their own."""
-    pieces = [[piece.name.hex()] if piece.shared else piece.text for piece in row.pieces]
-    return _data(dumped([None if row.parent is None else row.parent.hex(), row.data, pieces]))
-
-
-def _turns(fields: Mapping[bytes, bytes]) -> list[Turn]:
-    """Of the fields of a conversation. Raises StoreError: it cannot be read."""
-    turns: dict[bytes, Turn] = {}
-    order = sorted((int(number), name[2:]) for name, number in fields.items() if name.startswith(b"o:"))
-    try:
-        for _, identity in order:
-            parent, data, _ = json.loads(fields[b"t:" + identity])
-            above = None if parent is None else turns[bytes.fromhex(parent)]
-            replies, sent = fields[b"r:" + identity].decode(), int(fields[b"s:" + identity])
-            name = None if above is None else above.identity
-            row = KeptTurn(identity, name, data, replies, sent, tuple(_pieces(fields, identity)))
-            turns[identity] = read(row, above)
-    except (ValueError, LookupError, TypeError) as error:
-        raise StoreError(f"a kept conversation cannot be read ({type(error).__name__}: {error})") from error
-    spread_sent(turns.values())
-    return list(turns.values())
-
-
-def _pieces(fields: Mapping[bytes, bytes], identity: bytes) -> Iterator[Piece]:
-    for piece in json.loads(fields[b"t:" + identity])[2]:
-        if isinstance(piece, str):
-            yield Piece(piece)
-        else:
-            name = bytes.fromhex(piece[0])
-            yield Piece(fields[b"x:" + name].decode("utf-8", "surrogatepass"), name)
-
-
-def _data(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _bytes(value: Any) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Callable, Set
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from prefixpilot.proxy.memory.database import StoreError
 from prefixpilot.proxy.memory.journal import Erased
@@ -11,6 +13,8 @@ from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.redis_store import EVERYTHING, Look, RedisStore
 from prefixpilot.proxy.memory.store import MAX_GONE, Erase
 from prefixpilot.proxy.memory.writer import StoreWriter, resolved
+
+T = TypeVar("T")
 
 
 class Fresh(NamedTuple):
@@ -40,14 +44,31 @@ class SharedWriter(StoreWriter):
             StoreError: not within ``bound_s`` seconds. Unless it is in memory it counts as lost until it is seen.
         """
         await self.settled(bound_s)
-        reading = self._reader.submit(self._look, key, here)
+        try:
+            look = await self._asked(partial(self._look, key, here), bound_s)
+        except StoreError:
+            self._missed(key)
+            raise
+        return Fresh(look.turns, look.deleted)
+
+    async def drained(self, here: Set[str], bound_s: float) -> Set[str]:
+        """Engines that all proxies leave out, by URL; see :meth:`RedisStore.drained`. Does not block.
+
+        Raises:
+            StoreError: not within ``bound_s`` seconds.
+        """
+        return await self._asked(partial(self._store.drained, here), bound_s)
+
+    async def stand(self, url: str, bound_s: float, *, out: bool) -> None:
+        """Take an engine out of all proxies, or in again. Does not block. Raises StoreError: it is not certain."""
+        await self._asked(partial(self._store.stand, url, out=out), bound_s)
+
+    async def _asked(self, question: Callable[[], T], bound_s: float) -> T:
         try:
             async with asyncio.timeout(bound_s):
-                look = await asyncio.wrap_future(reading)
+                return await asyncio.wrap_future(self._reader.submit(question))
         except (TimeoutError, StoreError) as error:
-            self._missed(key)
-            raise StoreError(str(error) or f"a conversation was not read within {bound_s:g} s") from error
-        return Fresh(look.turns, look.deleted)
+            raise StoreError(str(error) or f"Redis did not answer within {bound_s:g} s") from error
 
     def erase(self, key: LedgerKey) -> Erased:
         """Whether or not this proxy has seen it."""
