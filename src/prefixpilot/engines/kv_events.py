@@ -35,6 +35,13 @@ REPLAY_S: Final = 5.0
 """How long the engine may be silent in a replay before it is asked again, or given up."""
 CHECK_S: Final = 1.0
 """How often an engine is asked that is connected and has published nothing to us."""
+HEARTBEAT_MS: Final = 2_000
+"""How often a publisher's ZeroMQ is asked whether it is there; a thread of its own answers, however busy the engine."""
+GONE_MS: Final = 10_000
+"""What answers nothing for so long is gone, whatever TCP says: a cut line, a process that is held."""
+PATIENCE: Final = 3
+"""How often in a row a batch may lack that should have come: one that is late is a busy machine, and waits that are
+counted do not overlap."""
 MESSAGE_BYTES: Final = 64 << 20
 QUEUED: Final = 100_000
 """Messages that wait in a socket; engines keep 10,000 for a replay."""
@@ -71,6 +78,8 @@ class _Source:
         self._refused = False
         self._answered = False
         self._unanswered = 0
+        self._silent = False
+        self._patience = PATIENCE
         self._deadline = 0.0
         self._dealer: zmq.Socket[bytes] | None = None
         self._subscription = self._socket(zmq.SUB)
@@ -99,6 +108,14 @@ class _Source:
         if self._clock() > self._deadline:
             self._run(self._overdue(), listener)
 
+    def doubt(self, times: int, listener: EventListener) -> None:
+        """So often in a row something should have come. A publisher that says that there is nothing is believed, and
+        asked again only after twice as many."""
+        if times < self._patience or not self._peers or self.order.asking:
+            return
+        self._silent, self._patience = True, 2 * times
+        self._run(self.order.doubted(), listener)
+
     def status(self) -> SourceStatus:
         order = self.order
         return SourceStatus(
@@ -112,6 +129,7 @@ class _Source:
             reason="" if self._continuity is Continuity.WHOLE else reason(self._standing()),
             connected=self._peers > 0,
             unanswered=self._unanswered,
+            silent=self._silent,
             **self._counts,
         )
 
@@ -134,6 +152,7 @@ class _Source:
             unanswered=self._unanswered,
             unreadable=self._undecoded,
             foreign=self._counts["unreadable"] - self._undecoded,
+            silent=self._silent,
         )
 
     def close(self) -> None:
@@ -163,6 +182,9 @@ class _Source:
         socket.setsockopt(zmq.RCVHWM, QUEUED)
         socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        for bound in (zmq.HEARTBEAT_TIMEOUT, zmq.HANDSHAKE_IVL, zmq.CONNECT_TIMEOUT):
+            socket.setsockopt(bound, GONE_MS)
         socket.setsockopt(zmq.IPV6, 1)
         return socket
 
@@ -176,6 +198,7 @@ class _Source:
                 continue
             sequence = int.from_bytes(frames[2], "big")
             ended = sequence == END
+            self._silent = self._silent and not ended
             self._run(self.order.replay_ended() if ended else self.order.replayed(sequence, frames[3]), listener)
             if ended or self._dealer is not dealer:
                 break
@@ -236,7 +259,7 @@ class _Source:
         self._deadline = self._clock() + REPLAY_S
 
     def _deliver(self, action: Deliver, listener: EventListener) -> None:
-        self._sequence = action.sequence
+        self._sequence, self._silent, self._patience = action.sequence, False, PATIENCE
         self._counts["batches"] += 1
         self._counts["replayed"] += action.replayed
         try:
@@ -355,6 +378,9 @@ class KvEventSubscriber:
                 self._wait(sources)
                 for source in sources:
                     source.turn(self._listener)
+                unheard = self._listener.unheard()
+                for source in sources if unheard else ():
+                    source.doubt(unheard, self._listener)
                 self._statuses = tuple(source.status() for source in sources)
         finally:
             _close(context, sources)
