@@ -61,7 +61,9 @@ class Publishers:
         return self._cache.events == AUTO and bool(statuses) and await self._has_moved(statuses)
 
     def remedy(self, status: SourceStatus) -> str:
-        """See there."""
+        """See there. Nothing where the engine lists no publisher any more: that is said already."""
+        if self._waiting:
+            return ""
         replays = {each.endpoint: each.replay is not None for each in self._followed}.get(status.source, True)
         return remedy(status, self._cache.events, self._unresolved.get(status.source), replays=replays)
 
