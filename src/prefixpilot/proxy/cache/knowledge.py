@@ -71,6 +71,7 @@ class Knowledge:
             tracker.gap()
         elif tracker.state is CacheState.UNKNOWN or self._last.get(rank) is Continuity.BROKEN:
             tracker.cleared()
+            self._kept.discard(rank)
         else:
             tracker.replayed()
 

@@ -335,14 +335,14 @@ class CacheView:
     def _reused_pages_of_before(self, watch: Watch, prompt: EnginePrompt, rank: Rank) -> bool:
         """Whether the engine reused what it has not told of, in any tier, since its numbers began anew.
 
-        Not taken for it: what another request under way may have stored, unless pages have come that follow others of
-        which nothing was told.
+        Not taken for it: what another request under way may have stored, or was stored and not told yet; unless pages
+        have come that follow others of which nothing was told.
         """
         view, look, reported, mark = self._ranks[rank], watch.look, watch.cached_tokens, watch.marks.get(rank, -1)
         anew = watch.marks is self._anew or mark > view.restarted_at >= 0
-        if not anew or look is None or look.missing or reported is None:
+        if not anew or look is None or reported is None:
             return False
-        if not (watch.alone or view.table.orphans):
+        if not view.table.orphans and (look.missing or not watch.alone):
             return False
         return reported > max(look.tokens, view.match(prompt.token_ids, watch.facts, mark).lower_tokens)
 
