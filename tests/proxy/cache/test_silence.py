@@ -15,7 +15,7 @@ from prefixpilot.proxy.cache import tracker
 from prefixpilot.proxy.cache.silence import Silence
 from prefixpilot.testing.faults import Respond
 
-from ..support import chat, post_chat, user
+from ..support import chat, fetch, post_chat, user
 from .support import SYSTEM, Followed, followed, texts, until
 from .test_view import SIZE, TOKENS, Desk, stored
 
@@ -138,9 +138,12 @@ def test_a_publisher_that_tells_no_more_and_does_not_answer_degrades_the_state_u
         assert ("--cache-replay" in stats["reason"]) == (not replay)
         plan = post_chat(setup.url, chat([user("Now?")], texts(3, 40))).header("x-prefixpilot-plan")
         assert plan is not None and '"cache":"degraded"' in plan
+        ready = fetch(setup.url, "GET", "/readyz")
+        assert ready.status == 200 and "what the engine holds is known as DEGRADED" in ready.json()["degraded"][0]
         if replay:  # it is asked again and again, and keeps what it did not publish to us
             setup.publisher.mute_replay = False
             assert setup.in_state("EXACT")["pages"] == setup.pool.named_pages
+            assert fetch(setup.url, "GET", "/readyz").json()["degraded"] == []
 
 
 def test_what_the_engine_says_it_has_not_told_is_asked_for_and_the_state_is_exact_again() -> None:

@@ -29,6 +29,7 @@ from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.slots import Slots
 from prefixpilot.proxy.steps import Attempt, Planner
 from prefixpilot.proxy.wire.upstream import Upstream
+from prefixpilot.residency.state import CacheState
 from prefixpilot.routing import RoutedRequest, router_of
 from prefixpilot.routing.base import Router
 
@@ -273,6 +274,12 @@ class Engines:
             for each in self.standing()
             if each["drained"] or not each["fit"]
         ]
+
+    def in_doubt(self) -> list[str]:
+        """Those whose cache may hold something else than is known; for ``/readyz``."""
+        doubtful = [each for each in self.all if each.cache is not None and each.cache.known is CacheState.DEGRADED]
+        names = [f"the engine at {each.url}" if self.several else "the engine" for each in doubtful]
+        return [f"what {name} holds is known as DEGRADED (why: engine_cache.reason in /stats)" for name in names]
 
     def standing(self) -> list[dict[str, Any]]:
         """For ``/readyz``: which of several get requests."""
