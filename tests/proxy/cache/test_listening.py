@@ -81,6 +81,22 @@ def test_a_publisher_that_has_moved_is_found_where_the_engine_lists_it(elsewhere
         assert stats["pages"] == setup.pool.named_pages
 
 
+def test_a_listener_that_has_ended_is_followed_by_another(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread, by an error of ours: nobody would tell of anything any more."""
+    with followed(200) as setup:
+        setup.in_state("EXACT")
+        setup.ask(texts(4, 30))
+        following = setup.proxy.app._engines.all[0].cache
+        assert following is not None and following._listening is not None
+        ended = following._listening._source
+        assert ended is not None
+        ended.stop()
+        until(setup.stats, lambda stats: following._listening._source not in (None, ended))  # type: ignore[union-attr]
+        setup.ask(texts(4, 30, seed=1))
+        assert setup.in_state("EXACT")["pages"] == setup.pool.named_pages
+    assert any("followed anew" in record.getMessage() for record in caplog.records)
+
+
 def test_an_engine_that_lists_nothing_any_more_is_told_so(elsewhere: EventPublisher) -> None:
     with followed(200, events="auto") as setup:
         setup.in_state("EXACT")

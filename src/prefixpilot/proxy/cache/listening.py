@@ -31,7 +31,7 @@ class Listening:
         publishers: find where the engine publishes.
         listener: of the source.
         standing: is told when nothing comes.
-        left: is called, on another thread, once sources are followed no more, since the engine publishes elsewhere.
+        left: is called, on another thread, once a source is followed no more, and before there is another.
         attempt: our errors end here.
         whose: cache it is, in the log.
     """
@@ -53,7 +53,7 @@ class Listening:
         self._attempt = attempt
         self._whose = whose
         self._source: EventSource | None = None
-        self._elsewhere = asyncio.Event()
+        self._over = asyncio.Event()
         self._tasks = [asyncio.create_task(each) for each in (self._follow(), self._look())]
 
     def statuses(self) -> tuple[SourceStatus, ...]:
@@ -71,12 +71,12 @@ class Listening:
     async def _follow(self) -> None:
         while True:
             source = self._source = await self._opened()
-            await self._elsewhere.wait()
-            log.info("%s events come from elsewhere now: they are followed there", self._whose)
+            await self._over.wait()
+            log.warning("%s events are followed anew: they come from elsewhere, or were not listened to", self._whose)
             await asyncio.to_thread(self._attempt, "cache", source.stop)
             self._source = None
             await asyncio.to_thread(self._attempt, "cache_events", self._left)
-            self._elsewhere.clear()
+            self._over.clear()
 
     async def _opened(self) -> EventSource:
         waits = iter(OPEN_AGAIN_S)
@@ -97,10 +97,11 @@ class Listening:
             await asyncio.sleep(wait)
 
     async def _look(self) -> None:
-        """Whether something has come, again and again."""
+        """Whether something has come, again and again; and whether anybody listens."""
         while True:
             await asyncio.sleep(SILENCE_S)
-            if await self._publishers.look(self.statuses()):
-                self._elsewhere.set()
+            ended = self._source is not None and not self._source.alive
+            if await self._publishers.look(self.statuses()) or ended:
+                self._over.set()
             elif not self.failed:
                 self._standing.silent(self.statuses())

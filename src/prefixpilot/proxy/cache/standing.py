@@ -145,5 +145,5 @@ class Standing:
 def _kind(status: SourceStatus) -> str:
     """Empty where nothing stands in the way."""
     counts = (status.batches, status.lost, status.unreadable, status.unanswered)
-    shown = "".join("1" if count else "0" for count in (*counts, status.connected))
+    shown = "".join("1" if count else "0" for count in (*counts, status.connected, status.silent))
     return f"{status.continuity.value} {shown}" if status.reason else ""
