@@ -185,7 +185,7 @@ class _Source:
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._peers += 1
         else:
-            self._peers, self._answered = max(self._peers - 1, 0), False
+            self._peers = max(self._peers - 1, 0)
             self.order.disconnected()
         self._run(self.order.connected() if self._peers else [], listener)
 
