@@ -67,6 +67,9 @@ class Counts:
     def on_status(self, status: SourceStatus) -> None:
         pass
 
+    def unheard(self) -> int:
+        return 0
+
 
 class Arm:
     """Who listens, from ``begin`` to ``end``."""

@@ -171,6 +171,22 @@ def test_one_frame_of_a_running_proxy(capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in out
 
 
+def test_what_goes_into_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The causes stand at the end of a route's line."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    model, reason = "a-model-with-a-name-" * 10, "no connection, and this is what helps. " * 10
+    route = {"tenant": "default", "api": "chat", "model": model, "requests": 1, "causes": {"evicted": 3}}
+    stats = {
+        "uptime_s": 1,
+        "engine_cache": {"state": "DEGRADED", "reason": reason, "followed": True, "routes": [route]},
+    }
+    with answering(200, json.dumps(stats).encode()) as url:
+        assert main(["top", url, "--once"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert any(model in line and line.endswith("evicted 3") for line in lines)
+    assert f"because {reason.strip()}" in lines
+
+
 def test_the_admin_token(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = "a token of some length"
     (tmp_path / "token").write_text(token + "\n", encoding="utf-8")

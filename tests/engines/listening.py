@@ -19,6 +19,7 @@ class Remembers:
         self.told: list[SourceStatus] = []
         self.log: list[int | Continuity] = []
         self.threads: set[str] = set()
+        self.missed = 0
 
     def on_batch(self, batch: EventBatch) -> None:
         with self._changed:
@@ -32,6 +33,9 @@ class Remembers:
             self.told.append(status)
             self.log.append(status.continuity)
             self._changed.notify_all()
+
+    def unheard(self) -> int:
+        return self.missed
 
     @property
     def sequences(self) -> list[int]:

@@ -301,6 +301,33 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
     assert order.expected == 2
 
 
+def test_a_doubt_ends_with_what_comes_or_with_the_word_that_there_is_nothing() -> None:
+    order = caught_up(2)
+    assert asked(order.doubted()) == [1] and order.continuity is CATCHING_UP
+    assert order.doubted() == []
+    assert order.replayed(1, batch(1)) == []
+    assert order.replay_ended() == [] and order.continuity is WHOLE
+    assert asked(order.doubted()) == [1]
+    order.replayed(1, batch(1))
+    assert delivered(order.replayed(2, batch(2))) == [2]
+    assert order.replay_ended() == [] and (order.continuity, order.restarts) == (WHOLE, 0)
+
+
+def test_a_doubt_without_replays_ends_with_the_next_batch() -> None:
+    order = Sequencer(replay=False)
+    order.live(0, batch(0))
+    assert order.doubted() == [] and order.continuity is CATCHING_UP
+    assert delivered(order.live(1, batch(1))) == [1]
+    assert order.continuity is WHOLE
+
+
+def test_a_doubt_finds_an_engine_that_has_begun_anew() -> None:
+    order = caught_up(3)
+    order.doubted()
+    actions = order.replay_ended()
+    assert isinstance(actions[0], Anew) and asked(actions) == [0]
+
+
 class EngineAndNetwork(RuleBasedStateMachine):
     """An engine with a bounded memory, a network that loses live batches and connections, and one sequencer.
 
@@ -381,6 +408,11 @@ class EngineAndNetwork(RuleBasedStateMachine):
         before = self.order.continuity
         self.act(self.order.check())
         assert self.order.continuity is before
+
+    @rule()
+    def is_doubted(self) -> None:
+        self.act(self.order.doubted())
+        assert self.order.continuity is not WHOLE or self.order.asking
 
     @rule()
     def connection_breaks(self) -> None:

@@ -28,6 +28,7 @@ class ContextsMachine(RuleBasedStateMachine):
         self.size, self.bound = page_size, bound
         self.contexts = ResidentContexts(page_size, bound)
         self.left: dict[RequestId, tuple[list[PageHash], list[int]]] = {}
+        self.attached = set[RequestId]()
 
     def usable(self, request_id: RequestId) -> int:
         pages, ends = self.left.get(request_id, ([], []))
@@ -35,6 +36,7 @@ class ContextsMachine(RuleBasedStateMachine):
 
     @rule(request_id=REQUESTS, path=PATHS, ends=ENDS)
     def attach(self, request_id: RequestId, path: str, ends: list[int]) -> None:
+        self.attached.add(request_id)
         self.left.pop(request_id, None)
         self.left[request_id] = (chain(path), ends)
         assert self.contexts.attach(request_id, chain(path), ends) == self.usable(request_id)
@@ -76,6 +78,8 @@ class ContextsMachine(RuleBasedStateMachine):
         assert self.contexts.pages <= sum(len(pages) for pages, _ in self.left.values())
         for request_id in map(RequestId, "rstuvw"):
             assert self.contexts.usable(request_id) == self.usable(request_id)
+            if request_id in self.left or self.bound > len("rstuvw"):
+                assert self.contexts.knows(request_id) == (request_id in self.attached)
 
 
 TestResidentContexts = ContextsMachine.TestCase

@@ -150,7 +150,8 @@ def _token(path: str | None) -> str | None:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns
+    """Of the terminal; what goes into a file or a pipe is not cut."""
+    return shutil.get_terminal_size((sys.maxsize, 24)).columns
 
 
 def _seconds(text: str) -> float:

@@ -40,6 +40,7 @@ class SourceStatus(NamedTuple):
         reason: what stands in the way of WHOLE, for people; empty if nothing does.
         connected: whether a publisher is connected now.
         unanswered: how often in a row the engine was asked for what is missing, and did not answer.
+        silent: it should have told something by now, as the listener has it, and has not.
     """
 
     source: str
@@ -56,6 +57,7 @@ class SourceStatus(NamedTuple):
     reason: str
     connected: bool = True
     unanswered: int = 0
+    silent: bool = False
 
     @property
     def heard(self) -> bool:
@@ -81,6 +83,12 @@ class EventListener(Protocol):
     def on_status(self, status: SourceStatus) -> None:
         """A source's continuity has changed. Called before the batch that came after the change; and before the first
         batch of all, if what was missed before that is not known."""
+        ...
+
+    def unheard(self) -> int:
+        """How many times in a row a batch should have come, by all that the listener knows, and none has come of any
+        source; 0: nothing is amiss. O(1). Where that is too often, sources are CATCHING_UP until they tell more, or say
+        that there is nothing."""
         ...
 
 

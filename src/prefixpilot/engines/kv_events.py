@@ -18,6 +18,7 @@ from prefixpilot.cache_events import CacheCleared, EventBatch
 from prefixpilot.engines import wire
 from prefixpilot.engines.base import Continuity, EventListener, SourceStatus
 from prefixpilot.engines.endpoints import EventEndpoint, check_endpoint, rank_address, seen_from_here
+from prefixpilot.engines.event_sockets import opened, received, subscribe
 from prefixpilot.engines.sequencer import Action, Anew, Ask, Deliver, Sequencer
 from prefixpilot.engines.why import Standing, reason
 from prefixpilot.errors import ConfigError, EngineError, EventError, MissingExtraError
@@ -35,11 +36,9 @@ REPLAY_S: Final = 5.0
 """How long the engine may be silent in a replay before it is asked again, or given up."""
 CHECK_S: Final = 1.0
 """How often an engine is asked that is connected and has published nothing to us."""
-MESSAGE_BYTES: Final = 64 << 20
-QUEUED: Final = 100_000
-"""Messages that wait in a socket; engines keep 10,000 for a replay."""
-TURN: Final = 256
-"""Messages taken from one socket before the others get their turn."""
+PATIENCE: Final = 3
+"""How often in a row a batch may lack that should have come: one that is late is a busy machine, and waits that are
+counted do not overlap."""
 END: Final = (1 << 64) - 1
 _HANDSHAKE_FAILED: Final = (
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -55,7 +54,6 @@ class _Source:
         self, context: zmq.Context[zmq.Socket[bytes]], endpoint: EventEndpoint, rank: int, clock: Clock, field: str
     ) -> None:
         self._context = context
-        self._field = field
         self._endpoint = endpoint
         self._rank = rank
         self._clock = clock
@@ -71,11 +69,17 @@ class _Source:
         self._refused = False
         self._answered = False
         self._unanswered = 0
+        self._silent = False
+        self._patience = PATIENCE
         self._deadline = 0.0
         self._dealer: zmq.Socket[bytes] | None = None
-        self._subscription = self._socket(zmq.SUB)
+        self._subscription = opened(context, zmq.SUB)
         self._monitor: zmq.Socket[bytes] = self._subscription.get_monitor_socket(_PEER_EVENTS)
-        self._subscribe()  # monitored from its first moment on: no connection is missed
+        try:  # monitored from its first moment on: no connection is missed
+            subscribe(self._subscription, endpoint, self._address, field)
+        except ConfigError:
+            self.close()
+            raise
 
     def sockets(self) -> Iterable[zmq.Socket[bytes]]:
         yield self._subscription
@@ -88,16 +92,24 @@ class _Source:
 
     def turn(self, listener: EventListener) -> None:
         """Take what has come, hand on what is due. Live batches first: they are what a socket may drop."""
-        for frames in _received(self._subscription):
+        for frames in received(self._subscription):
             if len(frames) != 3 or len(frames[1]) != 8:
                 self._counts["unreadable"] += 1
                 continue
             self._run(self.order.live(int.from_bytes(frames[1], "big"), frames[2]), listener)
         self._take_replies(listener)
-        for frames in _received(self._monitor):
+        for frames in received(self._monitor):
             self._note_peer(int(parse_monitor_message(frames)["event"]), listener)
         if self._clock() > self._deadline:
             self._run(self._overdue(), listener)
+
+    def doubt(self, times: int, listener: EventListener) -> None:
+        """So often in a row something should have come. A publisher that says that there is nothing is believed, and
+        asked again only after twice as many."""
+        if times < self._patience or not self._peers or self.order.asking:
+            return
+        self._silent, self._patience = True, 2 * times
+        self._run(self.order.doubted(), listener)
 
     def status(self) -> SourceStatus:
         order = self.order
@@ -112,6 +124,7 @@ class _Source:
             reason="" if self._continuity is Continuity.WHOLE else reason(self._standing()),
             connected=self._peers > 0,
             unanswered=self._unanswered,
+            silent=self._silent,
             **self._counts,
         )
 
@@ -134,6 +147,7 @@ class _Source:
             unanswered=self._unanswered,
             unreadable=self._undecoded,
             foreign=self._counts["unreadable"] - self._undecoded,
+            silent=self._silent,
         )
 
     def close(self) -> None:
@@ -141,41 +155,17 @@ class _Source:
         for socket in self.sockets():
             socket.close(linger=0)
 
-    def _subscribe(self) -> None:
-        endpoint, address, socket = self._endpoint, self._address, self._subscription
-        socket.setsockopt(zmq.SUBSCRIBE, endpoint.topic.encode())
-        try:
-            if endpoint.we_connect:
-                socket.connect(seen_from_here(address, endpoint.host))
-            else:
-                socket.bind(address)
-        except zmq.ZMQError as error:
-            self.close()
-            if endpoint.we_connect:
-                remedy = 'write it as "endpoint" in the engine\'s --kv-events-config'
-                raise ConfigError(self._field, f"{address} cannot be used ({error})", remedy) from None
-            why = f"{address} cannot be bound here ({error}); an engine whose endpoint names a host connects to it"
-            remedy = "write tcp://*:PORT if the engine's own endpoint is so, else an address of this machine"
-            raise ConfigError(self._field, why, remedy) from None
-
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
-        socket = self._context.socket(kind)
-        socket.setsockopt(zmq.RCVHWM, QUEUED)
-        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        socket.setsockopt(zmq.IPV6, 1)
-        return socket
-
     def _take_replies(self, listener: EventListener) -> None:
         """A reply that belongs to an older question cannot come: each question has a socket of its own."""
         dealer = self._dealer
-        for frames in _received(dealer) if dealer is not None else ():
+        for frames in received(dealer) if dealer is not None else ():
             self._deadline, self._unanswered = self._clock() + REPLAY_S, 0
             if len(frames) != 4 or len(frames[2]) != 8:
                 self._counts["unreadable"] += 1
                 continue
             sequence = int.from_bytes(frames[2], "big")
             ended = sequence == END
+            self._silent = self._silent and not ended
             self._run(self.order.replay_ended() if ended else self.order.replayed(sequence, frames[3]), listener)
             if ended or self._dealer is not dealer:
                 break
@@ -229,14 +219,14 @@ class _Source:
     def _ask(self, start: int) -> None:
         if self._dealer is not None:
             self._dealer.close(linger=0)
-        self._dealer = self._socket(zmq.DEALER)
+        self._dealer = opened(self._context, zmq.DEALER)
         assert self._replay is not None
         self._dealer.connect(seen_from_here(self._replay, self._endpoint.host))
         self._dealer.send_multipart((b"", start.to_bytes(8, "big")))
         self._deadline = self._clock() + REPLAY_S
 
     def _deliver(self, action: Deliver, listener: EventListener) -> None:
-        self._sequence = action.sequence
+        self._sequence, self._silent, self._patience = action.sequence, False, PATIENCE
         self._counts["batches"] += 1
         self._counts["replayed"] += action.replayed
         try:
@@ -254,15 +244,6 @@ class _Source:
         if self._counts["batches"] == 1 and self._continuity is not Continuity.WHOLE:
             listener.on_status(self.status())  # it is no longer as nothing had come
         listener.on_batch(EventBatch(self._endpoint.endpoint, self._rank, action.sequence, events))
-
-
-def _received(socket: zmq.Socket[bytes]) -> Iterable[list[bytes]]:
-    """What has come to a socket, one turn's worth."""
-    for _ in range(TURN):
-        try:
-            yield socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return
 
 
 class KvEventSubscriber:
@@ -355,6 +336,9 @@ class KvEventSubscriber:
                 self._wait(sources)
                 for source in sources:
                     source.turn(self._listener)
+                unheard = self._listener.unheard()
+                for source in sources if unheard else ():
+                    source.doubt(unheard, self._listener)
                 self._statuses = tuple(source.status() for source in sources)
         finally:
             _close(context, sources)

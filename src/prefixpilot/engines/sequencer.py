@@ -123,6 +123,14 @@ class Sequencer:
         self._quiet = True
         return [ask]
 
+    def doubted(self) -> list[Action]:
+        """Something should have come by now: nothing is sure until it does, or until the engine says that there is
+        nothing. One that was asked already need not be asked again."""
+        if self.asking or self._suspended:
+            return []
+        self._suspended = True
+        return [self._probe()] if self._replay else []
+
     def live(self, sequence: int, payload: bytes) -> list[Action]:
         """A batch came as it was published."""
         self._heard = True

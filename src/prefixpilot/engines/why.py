@@ -20,6 +20,7 @@ class Standing(NamedTuple):
         unanswered: how often in a row it did not answer at ``replay``.
         unreadable: batches among the lost that came, and could not be read.
         foreign: messages that were no batches at all.
+        silent: it should have told something by now, and has not.
     """
 
     address: str
@@ -33,6 +34,7 @@ class Standing(NamedTuple):
     unanswered: int
     unreadable: int = 0
     foreign: int = 0
+    silent: bool = False
 
 
 def reason(standing: Standing) -> str:
@@ -81,8 +83,17 @@ def _nothing_yet(standing: Standing) -> str:
 
 
 def _asking(standing: Standing) -> str:
+    if standing.silent:
+        return _silent(standing)
     if standing.unanswered:
         return f"what is missing is asked for at {standing.replay}, where nobody answers"
     if standing.replay is None:
         return f"batches of {standing.address} are missing, and no replay endpoint is set"
     return f"what is missing is being asked for at {standing.replay}"
+
+
+def _silent(standing: Standing) -> str:
+    told = f"requests were answered whose pages must have been stored, and {standing.address} told nothing of them"
+    if standing.replay is None:
+        return told
+    return f"{told}; {standing.replay} {'does not answer' if standing.unanswered else 'is being asked'}"

@@ -145,6 +145,7 @@ class OwnPaths:
             "degraded": [
                 *([] if self._held.conversations.healthy else ["conversations are kept in memory only"]),
                 *self._held.engines.out(),
+                *self._held.engines.in_doubt(),
             ],
         }
         await exchange.respond(200 if wrong is None else 503, json.dumps(state).encode())

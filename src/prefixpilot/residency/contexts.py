@@ -73,7 +73,9 @@ class ResidentContexts:
                 raise ConfigError(name, f"is {value!r}", "use an int of 1 or more")
         self.page_size = page_size
         self._max_contexts = max_contexts
-        self.clear()
+        self._contexts: OrderedDict[RequestId, _Context] = OrderedDict()
+        self._gone: OrderedDict[RequestId, None] = OrderedDict()
+        self._empty()
 
     def __len__(self) -> int:
         """Attached contexts."""
@@ -88,6 +90,10 @@ class ResidentContexts:
         """How many leading blocks of a request's context are held whole; 0 if it is not attached."""
         context = self._contexts.get(request_id)
         return 0 if context is None else context.blocks
+
+    def knows(self, request_id: RequestId) -> bool:
+        """Whether a request is attached, or was lately: as many are remembered as may be attached. O(1)."""
+        return request_id in self._contexts or request_id in self._gone
 
     def attach(self, request_id: RequestId, pages: Sequence[PageHash], block_ends: Sequence[int]) -> int:
         """A request's prompt lies in these pages. Returns how many of its blocks do; with 0 it is not attached.
@@ -107,6 +113,7 @@ class ResidentContexts:
         self.detach(request_id)
         blocks = bisect_right(ends, len(pages) * self.page_size)
         if not blocks:
+            self._remember_gone(request_id)
             return 0
         node = self._root
         for name in pages[: self._pages_of(ends[blocks - 1])]:
@@ -116,6 +123,7 @@ class ResidentContexts:
                 child = below[name] = self._nodes[name] = _Node(name, node)
             node = child
         self._contexts[request_id] = self._hang(request_id, _Context(node, ends, blocks))
+        self._gone.pop(request_id, None)
         if len(self._contexts) > self._max_contexts:
             self.detach(next(iter(self._contexts)))
         return blocks
@@ -130,6 +138,7 @@ class ResidentContexts:
         del node.contexts[request_id]
         node.contexts = node.contexts or None
         self._trim(node)
+        self._remember_gone(request_id)
         return True
 
     def remove(self, pages: Iterable[PageHash]) -> tuple[Shortened, ...]:
@@ -148,13 +157,24 @@ class ResidentContexts:
 
     def clear(self) -> tuple[Shortened, ...]:
         """Nothing is held any more. All requests that were attached, with 0 blocks each."""
-        gone = tuple(Shortened(request_id, 0) for request_id in getattr(self, "_contexts", ()))
-        self._contexts: OrderedDict[RequestId, _Context] = OrderedDict()
-        self._nodes: dict[PageHash, _Node] = {}
-        self._root = _Node(PageHash(b""), None)
+        gone = tuple(Shortened(request_id, 0) for request_id in self._contexts)
+        for request_id in self._contexts:
+            self._remember_gone(request_id)
+        self._contexts.clear()
+        self._empty()
         return gone
 
     # -- inside
+
+    def _empty(self) -> None:
+        self._nodes: dict[PageHash, _Node] = {}
+        self._root = _Node(PageHash(b""), None)
+
+    def _remember_gone(self, request_id: RequestId) -> None:
+        self._gone[request_id] = None
+        self._gone.move_to_end(request_id)
+        if len(self._gone) > self._max_contexts:
+            self._gone.popitem(last=False)
 
     def _pages_of(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
@@ -188,6 +208,7 @@ class ResidentContexts:
         context.blocks = bisect_right(context.ends, tokens)
         if not context.blocks:
             del self._contexts[request_id]
+            self._remember_gone(request_id)
             return Shortened(request_id, 0)
         depth = self._pages_of(context.ends[context.blocks - 1])
         while node.depth > depth:
@@ -209,6 +230,8 @@ class ResidentContexts:
     def check_invariants(self) -> None:
         """Raise ``InvariantError`` if the tree is broken. O(everything)."""
         require(len(self._contexts) <= self._max_contexts, "too many contexts")
+        require(len(self._gone) <= self._max_contexts, "too many contexts are remembered")
+        require(not self._gone.keys() & self._contexts.keys(), "a context is attached and gone")
         nodes = [self._root]
         for node in nodes:
             for name, child in (node.children or {}).items():

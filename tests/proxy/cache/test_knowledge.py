@@ -106,3 +106,49 @@ def test_a_count_of_nothing_where_pages_are_held_is_settled_by_what_comes_true(s
     else:
         knowledge.reported(ONE, table, as_predicted=True, proved=True)
     assert (knowledge.state.name, knowledge.why()) == ("EXACT", "")
+
+
+@pytest.mark.parametrize("settled_by", ["an emptied cache", "reports that agree", "a hole of its own that is mended"])
+def test_pages_of_before_that_are_reused_are_as_a_hole(settled_by: str) -> None:
+    knowledge, table = Knowledge(), PageTable()
+    knowledge.began(ONE)
+    knowledge.kept(ONE)
+    knowledge.kept(ONE)
+    assert knowledge.state.name == "DEGRADED" and "began anew, and yet it reuses pages of before" in knowledge.why()
+    knowledge.note(said(ASKING))
+    knowledge.note(said(WHOLE))
+    assert knowledge.state.name == "DEGRADED"
+    if settled_by == "an emptied cache":
+        knowledge.emptied(ONE)
+    elif settled_by == "reports that agree":
+        for _ in range(AGREEMENTS):
+            assert knowledge.state.name == "DEGRADED"
+            knowledge.reported(ONE, table, as_predicted=True)
+    else:
+        knowledge.note(said(BROKEN))
+        knowledge.note(said(WHOLE))
+    assert (knowledge.state.name, knowledge.why()) == ("EXACT", "")
+    knowledge.kept(ONE)
+    assert knowledge.state.name == "DEGRADED" and knowledge.why()
+
+
+def test_an_emptied_cache_does_not_make_whole_what_its_source_does_not_say_is() -> None:
+    for continuity in (ASKING, BROKEN):
+        knowledge = Knowledge()
+        knowledge.began(ONE)
+        knowledge.kept(ONE)
+        knowledge.note(said(continuity))
+        knowledge.emptied(ONE)
+        assert (knowledge.state.name, knowledge.why()) == ("DEGRADED", "")
+
+
+def test_what_is_forgotten_is_unknown() -> None:
+    knowledge = Knowledge()
+    knowledge.began(ONE)
+    knowledge.kept(ONE)
+    knowledge.contradict(ONE)
+    knowledge.note(said(BROKEN))
+    knowledge.forget()
+    assert (knowledge.state.name, knowledge.why(), knowledge.contradicted) == ("UNKNOWN", "", False)
+    knowledge.began(ONE)
+    assert knowledge.state.name == "EXACT"

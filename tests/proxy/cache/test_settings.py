@@ -8,7 +8,7 @@ import pytest
 
 from prefixpilot.errors import ConfigError
 from prefixpilot.proxy import ProxySettings
-from prefixpilot.proxy.cache.following import Publishers
+from prefixpilot.proxy.cache.publishers import Publishers
 from prefixpilot.proxy.cache.settings import CacheSettings
 
 NAMED = "tcp://*:5557"

@@ -14,8 +14,9 @@ from prefixpilot.cache_events import CacheCleared
 from prefixpilot.cli import main
 from prefixpilot.engines.base import Continuity, EventListener, EventSource, SourceStatus
 from prefixpilot.proxy import ProxySettings, serve_in_thread
-from prefixpilot.proxy.cache import standing, tracker
-from prefixpilot.proxy.cache.following import NOT_LISTED, Publishers
+from prefixpilot.proxy.cache import listening, standing
+from prefixpilot.proxy.cache.publishers import Publishers
+from prefixpilot.proxy.cache.remedies import NOT_LISTED
 from prefixpilot.proxy.cache.settings import CacheSettings
 from prefixpilot.proxy.cache.standing import Standing
 from prefixpilot.residency.state import CacheState
@@ -50,7 +51,7 @@ class Named:
     async def source(self, listener: EventListener) -> EventSource:
         raise NotImplementedError
 
-    async def look(self, statuses: Sequence[SourceStatus]) -> None:
+    async def look(self, statuses: Sequence[SourceStatus]) -> bool:
         raise NotImplementedError
 
     def remedy(self, status: SourceStatus) -> str:
@@ -164,7 +165,7 @@ def reason(url: str, holds: Callable[[str], bool]) -> str:
 def test_a_wrong_endpoint_is_named_with_the_setting_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tracker, "SILENCE_S", 0.05)
+    monkeypatch.setattr(listening, "SILENCE_S", 0.05)
     port = free_port()
     with follows(f"tcp://*:{port}", f"tcp://*:{port}") as url:
         said = reason(url, lambda text: "nobody answers" in text)
@@ -181,7 +182,7 @@ def test_a_wrong_endpoint_is_named_with_the_setting_and_logged_once(
 
 def test_a_host_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """An endpoint that names a host is bound here: no engine can connect to a name that nobody knows."""
-    monkeypatch.setattr(tracker, "SILENCE_S", 0.05)
+    monkeypatch.setattr(listening, "SILENCE_S", 0.05)
     with follows("tcp://no-such-host.invalid:5557") as url:
         said = reason(url, bool)
         assert "the host 'no-such-host.invalid' cannot be resolved" in said and "write tcp://*:PORT" in said
@@ -222,7 +223,7 @@ def test_what_helps_once_something_has_come() -> None:
 
 def test_an_engine_that_is_listed_without_a_replay_endpoint_is_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With auto there is no setting for it."""
-    monkeypatch.setattr(tracker, "SILENCE_S", 0.05)
+    monkeypatch.setattr(listening, "SILENCE_S", 0.05)
     with follows("auto", publisher=EventPublisher(replay=False)) as url:
         said = reason(url, lambda text: "without a replay endpoint" in text)
         assert 'give the engine "replay_endpoint"' in said and "--cache-events auto" in said

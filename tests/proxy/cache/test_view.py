@@ -21,10 +21,11 @@ from prefixpilot.cache_events import (
 )
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import Continuity, SourceStatus
+from prefixpilot.proxy.cache.attaching import PATIENCE
 from prefixpilot.proxy.cache.knowledge import Knowledge
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.prompts import EnginePrompt
-from prefixpilot.proxy.cache.view import DEFAULT_PAGE, PATIENCE, CacheView
+from prefixpilot.proxy.cache.view import DEFAULT_PAGE, CacheView
 from prefixpilot.proxy.cache.watch import Facts, Prediction, Watch, bounded, facts_of, with_expected
 from prefixpilot.proxy.control.controller import Route
 
@@ -252,7 +253,7 @@ def test_without_events_nothing_is_kept_for_long() -> None:
     for number in range(3 * PATIENCE):
         plan, tokens = planned(name=f"r{number}")
         desk.answered(desk.sent(tokens, (plan,)), len(tokens), 0)
-    assert len(desk.view._pending) <= PATIENCE + 1
+    assert len(desk.view._attaching._pending) <= PATIENCE + 1
     assert desk.index.shortened == []
 
 

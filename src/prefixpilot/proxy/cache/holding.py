@@ -93,17 +93,19 @@ class Held:
             elif earliest is None or entry.watch.ended < earliest:
                 earliest = entry.watch.ended
 
-    def give_up(self, watch: Watch) -> None:
-        """It waits no longer, if it still did. One without tokens is waited for by nobody any more, that is all."""
+    def give_up(self, watch: Watch) -> bool:
+        """It waits no longer; whether it still waited for its events. One without tokens is waited for by nobody any
+        more, that is all."""
         entry = self._entries.get(watch.sent)
         if entry is None:
-            return
+            return False
         if entry.awaited is None:
             del self._entries[watch.sent]
         else:
             self._view.look(watch, last_time=True)
             self._finish(entry)
         self.resume(frozenset())
+        return entry.awaited is not None
 
     def _ready(self, entry: _Entry) -> bool:
         entry.due = False

@@ -159,6 +159,17 @@ class HostedView:
     def note(self, status: SourceStatus) -> None:
         """As :meth:`apply`."""
 
+    def unheard(self, watch: Watch, now: float) -> None:
+        """As :meth:`apply`."""
+
+    @property
+    def silence(self) -> int:
+        """Nobody is expected to tell."""
+        return 0
+
+    def unfollow(self) -> None:
+        """As :meth:`apply`."""
+
     def came(self) -> frozenset[PageTokens]:
         """Nothing, likewise."""
         return frozenset()

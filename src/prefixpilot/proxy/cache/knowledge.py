@@ -20,6 +20,7 @@ class Knowledge:
         self._states: dict[Rank, StateTracker] = {}
         self._last: dict[Rank, Continuity] = {}
         self._contradicted: set[Rank] = set()
+        self._kept: set[Rank] = set()
 
     @property
     def state(self) -> CacheState:
@@ -40,6 +41,11 @@ class Knowledge:
         found = [f"{heard} of {len(self._states)} ranks heard"] if 0 < heard < len(self._states) else []
         if self._contradicted:
             found.append("the engine reused nothing of a prompt that it was known to hold; it may have begun anew")
+        if any(self._states[rank].state is CacheState.DEGRADED for rank in self._kept):
+            found.append(
+                "the engine's batches began anew, and yet it reuses pages of before, of which no more is known; "
+                "the next clearing of its cache, or its restart, mends it"
+            )
         return "; ".join(found)
 
     def began(self, rank: Rank) -> None:
@@ -65,12 +71,31 @@ class Knowledge:
             tracker.gap()
         elif tracker.state is CacheState.UNKNOWN or self._last.get(rank) is Continuity.BROKEN:
             tracker.cleared()
+            self._kept.discard(rank)
         else:
             tracker.replayed()
 
     def emptied(self, rank: Rank) -> None:
         """The engine said that it holds nothing, or has begun anew: that settles what contradicted it."""
         self._contradicted.discard(rank)
+        if rank in self._kept:  # of that its source knew nothing, and will not say that it is mended
+            self._kept.discard(rank)
+            self._states[rank].cleared()
+            self._take(rank, self._last.get(rank, Continuity.WHOLE))
+
+    def kept(self, rank: Rank) -> None:
+        """The engine's numbers began anew, which is a restart, and yet it reused pages of before: they are as good as
+        batches that were lost."""
+        if rank not in self._kept:
+            self._kept.add(rank)
+            self._states[rank].lost()
+
+    def forget(self) -> None:
+        """Nothing of any rank is believed any more."""
+        self._states.clear()
+        self._last.clear()
+        self._contradicted.clear()
+        self._kept.clear()
 
     def contradict(self, rank: Rank) -> None:
         """The engine reused nothing of a prompt of which it was known to hold some."""
@@ -85,5 +110,7 @@ class Knowledge:
         """
         if rank in self._states:
             self._states[rank].reported(table, as_predicted=as_predicted)
+            if self._states[rank].state is CacheState.EXACT:
+                self._kept.discard(rank)
         if proved or not table.doubtful:
             self._contradicted.discard(rank)

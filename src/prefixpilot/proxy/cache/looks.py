@@ -49,7 +49,9 @@ class Looks:
         own = self._own(watch, ranks)
         if own is not None:
             return own
-        whole = all(_nothing_to_tell(prompt.tokens, reported, view.table.page_size or 1) for view in ranks.values())
+        size = 1 if watch.prediction is None else watch.prediction.page_size
+        sizes = (view.table.page_size or size for view in ranks.values())  # an engine that began anew has told none yet
+        whole = all(_nothing_to_tell(prompt.tokens, reported, size) for size in sizes)
         if not whole and not last_time:
             return None
         looks = [look for rank, view in ranks.items() for look in self._untold(watch, rank, view, missing=not whole)]

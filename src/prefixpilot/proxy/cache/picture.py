@@ -54,8 +54,23 @@ class Picture(Protocol):
         """Sets ``watch.look``, if it can; whether the request can be settled."""
         ...
 
+    def unheard(self, watch: Watch, now: float) -> None:
+        """The events of an answered request were waited for in vain, until now (seconds of ``watch.sent_at``'s
+        clock)."""
+        ...
+
+    @property
+    def silence(self) -> int:
+        """How many such requests in a row must have been told of, with no batch since the first of them went out; of
+        those whose waits overlap one counts. On the source's thread."""
+        ...
+
     def note(self, status: SourceStatus) -> None:
         """A source of events has changed. On the source's thread."""
+        ...
+
+    def unfollow(self) -> None:
+        """The sources are followed no more; others may be."""
         ...
 
     def evict(self, request_ids: Iterable[str]) -> None:

@@ -136,10 +136,13 @@ class RankView:
             self._recent.append(Stored(sequence, first, last, len(event.pages)))
 
     def detach(self, request_ids: Iterable[str]) -> None:
-        """Let requests go, by their ids as the engine writes them."""
-        if self.contexts is not None:
+        """Let requests go, by their ids as the engine writes them. Of those that one may mean it is the first that is
+        attached, or was lately: ``job_1``, gone already, is not taken for ``job``."""
+        contexts = self.contexts
+        if contexts is not None:
             for request_id in request_ids:
-                any(self.contexts.detach(RequestId(spelling)) for spelling in spellings(request_id))
+                ours = (RequestId(spelling) for spelling in spellings(request_id))
+                contexts.detach(next(filter(contexts.knows, ours), RequestId(request_id)))
 
     def forget_contexts(self) -> None:
         """Nothing is attached any more; what the engine holds stays known."""

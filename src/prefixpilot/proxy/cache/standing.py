@@ -38,8 +38,9 @@ class SourceMaker(Protocol):
         """A source that is not started yet; may wait for long. Raises PrefixPilotError."""
         ...
 
-    async def look(self, statuses: Sequence[SourceStatus]) -> None:
-        """See whether hosts can be found of which nothing has come. Raises nothing."""
+    async def look(self, statuses: Sequence[SourceStatus]) -> bool:
+        """See whether hosts can be found of which nothing has come; whether the engine publishes elsewhere now, and
+        another source is to be made. Raises nothing."""
         ...
 
     def remedy(self, status: SourceStatus) -> str:
@@ -75,6 +76,11 @@ class Standing:
         with self._lock:
             self._statuses[Rank(status.source, status.rank)] = status
         self.changed()
+
+    def forget(self) -> None:
+        """The sources are followed no more."""
+        with self._lock:
+            self._statuses.clear()
 
     def changed(self) -> None:
         """The state may be another one: logged if it is, but not what is said before anything has come. O(1) if not."""
@@ -139,5 +145,5 @@ class Standing:
 def _kind(status: SourceStatus) -> str:
     """Empty where nothing stands in the way."""
     counts = (status.batches, status.lost, status.unreadable, status.unanswered)
-    shown = "".join("1" if count else "0" for count in (*counts, status.connected))
+    shown = "".join("1" if count else "0" for count in (*counts, status.connected, status.silent))
     return f"{status.continuity.value} {shown}" if status.reason else ""

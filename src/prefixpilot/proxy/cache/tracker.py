@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,13 @@ from typing import Any, Final, Protocol
 from prefixpilot.apis import API_OF_NAME
 from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import EventBatch
-from prefixpilot.engines.base import EventSource, SourceStatus
-from prefixpilot.errors import PrefixPilotError
+from prefixpilot.engines.base import SourceStatus
 from prefixpilot.proxy.account import Account
 from prefixpilot.proxy.cache.figures import CacheFigures
 from prefixpilot.proxy.cache.finding import Finding
 from prefixpilot.proxy.cache.fronts import Fronts, front_of
 from prefixpilot.proxy.cache.holding import HOLD_S, Held
+from prefixpilot.proxy.cache.listening import Listening
 from prefixpilot.proxy.cache.picture import Picture
 from prefixpilot.proxy.cache.prompts import read_tokenized
 from prefixpilot.proxy.cache.routes import RouteFigures, Routes
@@ -44,10 +43,6 @@ from prefixpilot.residency.attribution import Cause
 from prefixpilot.residency.state import CacheState
 
 MAX_FINDINGS: Final = 1000
-SILENCE_S: Final = 10.0
-"""After which a source should have told something."""
-
-log = logging.getLogger(__name__)
 
 
 class Sizes(Protocol):
@@ -100,7 +95,6 @@ class CacheTracker:
         self._publishers = publishers
         self._whose = whose
         self._standing = Standing(view, publishers, whose)
-        self._failed = ""
         self._max = max_requests
         self._attempt = attempt
         self._open = 0
@@ -112,10 +106,9 @@ class CacheTracker:
         self._by_basis: dict[str, RouteFigures] = {}
         self._causes: Counter[str] = Counter()
         self._shortened = 0
-        self._source: EventSource | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._listening: Listening | None = None
 
     @property
     def state(self) -> str:
@@ -131,43 +124,20 @@ class CacheTracker:
         if self._sizes is not None:
             self._sizes.start(lambda size, anew: self._later(lambda: self._sized(size, anew)))
         if self._publishers is not None:
-            self._listening = asyncio.create_task(self._listen(self._publishers))
-
-    async def _listen(self, publishers: SourceMaker) -> None:
-        waiting = asyncio.create_task(self._look(publishers))
-        try:
-            source = await publishers.source(self)
-            source.start()
-            self._source = source
-            await waiting
-        except PrefixPilotError as error:
-            await publishers.look(())
-            self._failed = "; ".join(filter(None, (str(error), publishers.waiting())))
-            log.error("%s cache events cannot be followed: %s", self._whose, self._failed)
-        finally:
-            waiting.cancel()
-
-    async def _look(self, publishers: SourceMaker) -> None:
-        """Whether something has come, again and again, for as long as it has not of every source."""
-        while True:
-            await asyncio.sleep(SILENCE_S)
-            await publishers.look(self.statuses())
-            self._standing.silent(self.statuses())
+            left, attempt = self._left, self._attempt
+            self._listening = Listening(self._publishers, self, self._standing, left, attempt, self._whose)
 
     async def close(self) -> None:
         """Follow nothing any more. Waits for the source of events, within its own bound."""
         if self._sizes is not None:
             self._sizes.close()
-        if self._listening is not None:
-            self._listening.cancel()
         if self._tokens is not None:
             self._tokens.close()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
-        if self._source is not None:
-            source = self._source
-            await asyncio.to_thread(self._attempt, "cache", source.stop)
+        if self._listening is not None:
+            await self._listening.close()
 
     # -- on the source's thread
 
@@ -189,6 +159,15 @@ class CacheTracker:
         self._standing.note(status)
         if self._sizes is not None:
             self._on_loop(self._sizes.ask_now)
+
+    def unheard(self) -> int:
+        """See there."""
+        return self._view.silence
+
+    def _left(self) -> None:
+        """The engine publishes elsewhere: another life of it, in another place."""
+        self._view.unfollow()
+        self._standing.forget()
 
     # -- on the event loop
 
@@ -304,7 +283,11 @@ class CacheTracker:
                 self._loop.call_soon_threadsafe(action)
 
     def _give_up(self, watch: Watch) -> None:
-        self._later(lambda: self._held.give_up(watch))
+        self._later(lambda: self._waited(watch))
+
+    def _waited(self, watch: Watch) -> None:
+        if self._held.give_up(watch):
+            self._view.unheard(watch, self._clock())
 
     def _compare(self, watch: Watch) -> None:
         finding = self._view.settle(watch)._replace(parting=watch.parting)
@@ -350,7 +333,7 @@ class CacheTracker:
 
     def statuses(self) -> tuple[SourceStatus, ...]:
         """How the sources of events stand."""
-        return () if self._source is None else self._source.statuses()
+        return () if self._listening is None else self._listening.statuses()
 
     @property
     def known(self) -> CacheState:
@@ -374,7 +357,8 @@ class CacheTracker:
 
     def stats(self) -> dict[str, Any]:
         """For ``/stats``."""
-        reason = self._failed or self._standing.reason(self.statuses())
+        failed = "" if self._listening is None else self._listening.failed
+        reason = failed or self._standing.reason(self.statuses())
         sizes = self._view.sizes()._asdict()
         shown = {**self._view.described(), **sizes, **self.sums().shown()}
         return {"state": self.state, "reason": reason, "followed": True, **shown}

@@ -6,16 +6,17 @@ One lock. The source's thread applies events, the tracker's thread asks and sett
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from prefixpilot.apis.base import Prompt
 from prefixpilot.cache_events import CacheCleared, EventBatch, PagesStored, RequestsEvicted
 from prefixpilot.core import RequestId
 from prefixpilot.engines.base import SourceStatus
+from prefixpilot.proxy.cache.attaching import Attaching
 from prefixpilot.proxy.cache.causes import evidence, evidence_of_another_prompt
 from prefixpilot.proxy.cache.finding import Finding, Sizes
 from prefixpilot.proxy.cache.knowledge import Knowledge
@@ -23,8 +24,9 @@ from prefixpilot.proxy.cache.looks import Looks
 from prefixpilot.proxy.cache.model import OwnModel
 from prefixpilot.proxy.cache.places import Place, places_of
 from prefixpilot.proxy.cache.prompts import EnginePrompt
-from prefixpilot.proxy.cache.rank import Chain, RankView
+from prefixpilot.proxy.cache.rank import RankView
 from prefixpilot.proxy.cache.routes import verdict_of
+from prefixpilot.proxy.cache.silence import Silence
 from prefixpilot.proxy.cache.watch import Marks, PageTokens, Prediction, Rank, Watch
 from prefixpilot.residency.attribution import Evidence, attribute, of_prediction
 from prefixpilot.residency.base import reported_tokens
@@ -33,9 +35,6 @@ from prefixpilot.residency.state import CacheState
 
 DEFAULT_PAGE: Final = 16
 """Tokens in a page where nobody says; vLLM's default."""
-MAX_PENDING: Final = 256
-PATIENCE: Final = 4
-"""How many later requests a context waits for the events of its own pages."""
 
 
 class Index(Protocol):
@@ -56,14 +55,6 @@ class Index(Protocol):
     def resize(self, cache_tokens: int | None) -> object:
         """No more than so many tokens are cached; ``None``: it is told what is gone."""
         ...
-
-
-class _Pending(NamedTuple):
-    """Contexts that wait for the events of their own pages."""
-
-    watch: Watch
-    places: tuple[Place, ...]
-    patience: int
 
 
 class CacheView:
@@ -96,10 +87,12 @@ class CacheView:
         self._max_contexts = max_contexts
         self._lock = Lock()
         self._ranks: dict[Rank, RankView] = {}
-        self._pending: deque[_Pending] = deque()
+        self._attaching = Attaching(self._ranks)
         self.state: CacheState = knowledge.state
         self.marks: Marks = MappingProxyType({})
+        self._anew: Marks | None = None
         self._looks = Looks()
+        self._silence = Silence()
         self._awaited: Counter[PageTokens] = Counter()
         self._came: set[PageTokens] = set()
 
@@ -116,12 +109,15 @@ class CacheView:
             self._note_awaited(batch)
             emptied = any(isinstance(event, CacheCleared) for event in batch.events)
             if emptied:
-                shortened += self._attach_pending(last_time=True)
+                shortened += self._attaching.again(last_time=True)
                 self._knowledge.emptied(rank)
             self._knowledge.began(rank)
             only = len(self._ranks) == 1
             self.state = self._knowledge.state
             self.marks = MappingProxyType({**self.marks, rank: view.table.sequence})
+            self._silence.heard()
+            if batch.sequence < 0:
+                self._anew = self.marks
         evicted = [i for event in batch.events if isinstance(event, RequestsEvicted) for i in event.request_ids]
         if evicted:
             self._index.evict(evicted)
@@ -145,6 +141,42 @@ class CacheView:
             self._knowledge.note(status)
             self.state = self._knowledge.state
         self._tell(())
+
+    def unfollow(self) -> None:
+        """The sources are followed no more, and the engine that they told of has gone: nothing is known to be held."""
+        with self._lock:
+            self._ranks.clear()
+            self._attaching.forget()
+            self._looks = Looks()
+            self._silence.heard()
+            self._knowledge.forget()
+            self.state, self.marks = self._knowledge.state, MappingProxyType({})
+        self._index.evict_all()
+        self._tell(())
+
+    @property
+    def silence(self) -> int:
+        """See :class:`~prefixpilot.proxy.cache.picture.Picture`."""
+        return self._silence.waits
+
+    def unheard(self, watch: Watch, now: float) -> None:
+        """The events of an answered request were waited for in vain. O(tokens).
+
+        Not counted: one behind which anything was told; and one that need not have been told of, since what the engine
+        computed of it fills no page, or only pages that it had told before (some engines keep one copy).
+        """
+        with self._lock:
+            if watch.marks is self.marks and self._lacks_pages(watch):
+                self._silence.waited(watch.sent_at, now)
+
+    def _lacks_pages(self, watch: Watch) -> bool:
+        prompt, reported = watch.prompt, watch.cached_tokens
+        if prompt is None or reported is None:
+            return False
+        size = self._page_size() or self._said_size or DEFAULT_PAGE
+        full = prompt.tokens // size * size
+        held = (view.match(prompt.token_ids, watch.facts).tokens for view in self._ranks.values())
+        return reported < _usable(prompt.tokens, size) and all(tokens < full for tokens in held)
 
     def sized(self, page_size: int, capacity_tokens: int | None, *, bound: int | None, anew: bool) -> None:
         """The engine has told how large its cache is.
@@ -251,9 +283,9 @@ class CacheView:
             self._await_no_more(watch)
             finding = self._found(watch, places, of_another)
             self._learn(watch, finding)
-            shortened = self._attach_pending()
+            shortened = self._attaching.again()
             if places:  # also where nothing was told yet: what is told first may be this prompt
-                shortened += self._attach(_Pending(watch, places, PATIENCE))
+                shortened += self._attaching.add(watch, places)
         self._tell(shortened)
         return finding
 
@@ -296,34 +328,23 @@ class CacheView:
         if not watch.cached_tokens and finding.predicted and not self._knowledge.contradicted:
             view.doubt_all_but(watch.prompt.token_ids, watch.facts)
             self._knowledge.contradict(rank)
+        if self._reused_pages_of_before(watch, watch.prompt, rank):
+            self._knowledge.kept(rank)
         self.state = self._knowledge.state
 
-    def _attach_pending(self, *, last_time: bool = False) -> list[Shortened]:
-        waiting, shortened = list(self._pending), list[Shortened]()
-        self._pending.clear()
-        for pending in waiting:
-            shortened += self._attach(pending._replace(patience=0 if last_time else pending.patience - 1))
-        return shortened
+    def _reused_pages_of_before(self, watch: Watch, prompt: EnginePrompt, rank: Rank) -> bool:
+        """Whether the engine reused what it has not told of, in any tier, since its numbers began anew.
 
-    def _attach(self, pending: _Pending) -> list[Shortened]:
-        """Attach contexts to the pages of their prompt; later, if its events have not all come yet."""
-        chain = self._chain(pending.watch)
-        if chain is None or (not chain.whole and pending.patience):
-            if pending.patience and len(self._pending) < MAX_PENDING:
-                self._pending.append(pending)
-            return []
-        contexts, shortened = chain.rank.contexts, []
-        for place in pending.places if contexts is not None else ():
-            assert contexts is not None
-            usable = contexts.attach(place.request_id, chain.pages, place.counts_at)
-            if usable < len(place.counts_at):
-                shortened.append(Shortened(place.request_id, usable))
-        return shortened
-
-    def _chain(self, watch: Watch) -> Chain | None:
-        """The pages of a request's prompt, in the rank that holds most of them."""
-        chains = (view.chain(watch, watch.marks.get(rank, -1)) for rank, view in self._ranks.items())
-        return max((chain for chain in chains if chain is not None), key=lambda chain: len(chain.pages), default=None)
+        Not taken for it: what another request under way may have stored, or was stored and not told yet; unless pages
+        have come that follow others of which nothing was told.
+        """
+        view, look, reported, mark = self._ranks[rank], watch.look, watch.cached_tokens, watch.marks.get(rank, -1)
+        anew = watch.marks is self._anew or mark > view.restarted_at >= 0
+        if not anew or look is None or reported is None:
+            return False
+        if not view.table.orphans and (look.missing or not watch.alone):
+            return False
+        return reported > max(look.tokens, view.match(prompt.token_ids, watch.facts, mark).lower_tokens)
 
     # -- what is gone for other reasons
 
@@ -336,7 +357,7 @@ class CacheView:
     def forget_contexts(self) -> None:
         """The index is empty."""
         with self._lock:
-            self._pending.clear()
+            self._attaching.forget()
             for view in self._ranks.values():
                 view.forget_contexts()
 

@@ -297,6 +297,12 @@ class Engines:
             return "gets no requests"
         return (self._wrongs[engine.number] or "").removeprefix(f"the engine at {engine.url} ")
 
+    def in_doubt(self) -> list[str]:
+        """Those whose cache may hold something else than is known; for ``/readyz``."""
+        doubtful = [each for each in self.all if each.cache is not None and each.cache.known is CacheState.DEGRADED]
+        names = [f"the engine at {each.url}" if self.several else "the engine" for each in doubtful]
+        return [f"what {name} holds is known as DEGRADED (why: engine_cache.reason in /stats)" for name in names]
+
     def standing(self) -> list[dict[str, Any]]:
         """For ``/readyz``: which of several get requests."""
         drained = self.pool.drained
