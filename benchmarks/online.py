@@ -5,7 +5,7 @@
 DIRECTORY (or PREFIXPILOT_TRACES) holds `ids-NAME.jsonl.gz` files; without one, traces of the same shapes are generated.
 Caches of 16 and 64 mean requests, and unbounded; state empty at the start of each trace. Hit rates are shares of block
 tokens on a modelled token-level LRU cache, not an engine: gross, and net of annotation tokens (a net rate counts each
-annotation token, estimated as `replay` does, as one cached token less). `arrival` is the given order. Traces of more than
+annotation token, estimated as `replay` does, as one cached token less). `arrival` is the given order. Traces of over
 10,000 requests are run with arrival, relevance and adaptive only. Exit status 1 if on a control trace (no overlap, or
 ids that stand for all before them) the adaptive policy is below arrival order.
 """
