@@ -5,7 +5,7 @@
 DIRECTORY (or PREFIXPILOT_TRACES) holds `ids-NAME.jsonl.gz` files; without one, traces of the same shapes are generated.
 Caches of 16 and 64 mean requests, and unbounded; state empty at the start of each trace. Hit rates are shares of block
 tokens on a modelled token-level LRU cache, not an engine: gross, and net of annotation tokens (a net rate counts each
-annotation token, estimated from its text, as one cached token less). `arrival` is the given order. Traces of more than
+annotation token, estimated as `replay` does, as one cached token less). `arrival` is the given order. Traces of over
 10,000 requests are run with arrival, relevance and adaptive only. Exit status 1 if on a control trace (no overlap, or
 ids that stand for all before them) the adaptive policy is below arrival order.
 """
@@ -24,7 +24,6 @@ from benchmarks.machine import save
 from benchmarks.online_traces import Trace, generated_traces, read_traces
 
 from prefixpilot import ContextBlock, ContextPilot, PilotConfig, Request
-from prefixpilot.blocks import estimate_tokens
 from prefixpilot.config import TailOrder
 from prefixpilot.core import RequestId
 from prefixpilot.prefix_cache import RadixPrefixCache, Segment
@@ -58,9 +57,8 @@ def replay(trace: Trace, policy: str, capacity: int | None) -> Run:
             plan = pilot.optimize(request)
             seconds += time.perf_counter() - start
             sent = tuple(ids[position] for position in plan.order)
-            if plan.order_annotation is not None:
-                annotated += 1
-                extra += estimate_tokens(plan.order_annotation)
+            annotated += plan.order_annotation is not None
+            extra += plan.annotation_tokens
         access = cache.access([Segment(i, trace.tokens[i]) for i in sent])
         hit += access.cached_tokens
         total += access.total_tokens

@@ -135,6 +135,12 @@ def test_a_batch_may_be_any_iterable() -> None:
     assert len(ContextPilot().optimize_batch(ids(str(n), n) for n in range(3))) == 3
 
 
+@pytest.mark.parametrize("annotate", [5, "all"])
+def test_where_only_repeats_moved_there_is_nothing_to_tell(annotate: Any) -> None:
+    batch = ContextPilot(PilotConfig(annotate=annotate)).optimize_batch([ids("a", 0, 0, 1), ids("b", 0, 0, 1)])
+    assert [(e.plan.order, e.plan.order_annotation) for e in batch] == [((0, 2, 1), None)] * 2
+
+
 def test_one_string_is_no_list() -> None:
     with pytest.raises(InvalidRequestError, match="give a list of ids"):
         ContextPilot().evict("r1")

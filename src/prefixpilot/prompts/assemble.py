@@ -152,8 +152,8 @@ def relevance_annotation(
         labels: in parallel.
         distinct: they are known to be.
 
-    ``None`` if they stand in the retriever's order; with a bound also if the prompt begins with just those that it
-    would name.
+    ``None`` if the prompt begins with just those that it would name, in the retriever's order; so too if nothing but
+    repeats was moved.
     """
     if distinct and kernels is not None and most != "all" and most < len(labels):
         named: list[str] | None = kernels.named(order, labels, most)
@@ -165,12 +165,11 @@ def relevance_annotation(
         return None if names == list(labels[:most]) else order_annotation(names, templates, rest=True)
     label_at = dict(zip(order, labels, strict=True))
     names = list(dict.fromkeys(map(label_at.__getitem__, range(len(order)))))
-    if most == "all" or len(names) <= most:
-        return order_annotation(names, templates)
     standing = list(dict.fromkeys(labels))
-    if names[:most] == standing[:most]:
+    bound = len(names) if most == "all" else most
+    if names[:bound] == standing[:bound]:
         return None
-    return order_annotation(names[:most], templates, rest=True)
+    return order_annotation(names[:bound], templates, rest=bound < len(names))
 
 
 def _name(block: ContextBlock, counted: str, templates: Templates, labels: LabelSource, taken: AbstractSet[str]) -> str:
