@@ -28,7 +28,7 @@ from prefixpilot.ray import app, engines  # noqa: E402
 
 pytestmark = pytest.mark.ray
 
-LAG_S = 60.0
+LAG_S = 180.0
 
 
 def answer_of(body: Mapping[str, Any]) -> str:

@@ -52,6 +52,8 @@ def test_each_replica_has_a_directory_of_its_own(tmp_path: Path) -> None:
     [
         ({}, "engine: is not given"),
         ({"engine": "nonsense"}, "engine: is 'nonsense'"),
+        ({"engines": [ENGINE, f"{ENGINE}/v1"]}, "engines: names .* twice .* name each engine once"),
+        ({"engine": ENGINE, "store": {"redis_url": "redis://h/abc"}}, "store.redis_url: names a database 'abc'"),
         ({"engine": ENGINE, "replicas": 2}, "near are: scale.replicas"),
         ({"engine": ENGINE, "scale": {"policy": "random"}}, "context-aware, round-robin"),
         ({"engine": ENGINE, "scale": {"replicas": 0}}, "scale.replicas"),
