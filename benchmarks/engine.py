@@ -20,12 +20,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.inputs import add_arguments
-from benchmarks.machine import RESULTS, save
+from benchmarks.machine import RESULTS, save, this_machine
 from benchmarks.peer_orders import peer_sendings
 
 from prefixpilot.bench.comparison.arms import ArmName
@@ -134,7 +134,8 @@ def run(part: Part, args: argparse.Namespace) -> dict[str, Any]:
     count = len(prepare(compared.workload, compared.how))
     folder = args.keep / f"{part.name}-{compared.workload.name}-{count}{'-narrow' if args.narrow else ''}"
     report = run_comparison(compared, folder, lambda cell, done, cells: print(f"{part.name}: {cell}", flush=True))
-    return {"part": part.name, "repeats": args.repeats, **report.as_json(), "curves": curves(folder, compared)}
+    about = {"part": part.name, "repeats": args.repeats, "taken_on": asdict(this_machine())}
+    return {**about, **report.as_json(), "curves": curves(folder, compared)}
 
 
 def curves(folder: Path, compared: Comparison) -> dict[str, list[int]]:
@@ -152,11 +153,12 @@ def curves(folder: Path, compared: Comparison) -> dict[str, list[int]]:
 
 
 def merged(name: str, done: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the parts of the file that were not run now."""
+    """With the parts of the file that were not run now, each with the machine that it was taken on."""
     path = RESULTS / f"{name}.json"
-    old = json.loads(path.read_text(encoding="utf-8"))["parts"] if path.exists() else []
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": []}
     now = {each["part"] for each in done}
-    return [*done, *(each for each in old if each["part"] not in now)]
+    kept = [{"taken_on": old["machine"], **each} for each in old["parts"] if each["part"] not in now]
+    return [*done, *kept]
 
 
 def main() -> int:

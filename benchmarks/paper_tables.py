@@ -112,8 +112,9 @@ def engine(result: Result) -> str:
                 f"**{part['part']}**: {part['workload']}, {setting['arms'][0]['requests']} requests, {part['repeats']} "
                 f"times, cache of {setting['cache_tokens']:,} tokens, {part['engine']}{limit}"
             )
-            texts.append(f"{title}\n\n{table([*head, *times], rows)}")
-    return "\n\n".join(texts) + machine(result)
+            taken = {"machine": part.get("taken_on", result["machine"])}
+            texts.append(f"{title}\n\n{table([*head, *times], rows)}{machine(taken)}")
+    return "\n\n".join(texts)
 
 
 def _engine_row(arm: Result) -> list[str]:
