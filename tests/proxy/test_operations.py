@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ from prefixpilot.proxy.settings import AdminSettings, LogSettings, TenantSetting
 from prefixpilot.testing import SimulatedEngine
 from prefixpilot.testing.faults import Respond
 
-from .support import Answer, chat, fetch, metric, post_chat, user
+from .support import Answer, assistant, chat, fetch, metric, post_chat, user
 
 TOKEN = "an admin token of some length"
 SALT = Secret("a secret for salts, long enough")
@@ -142,6 +143,19 @@ class TestDelete:
             assert fetch(url, "DELETE", "/conversations/c%20d").status == 401
             assert fetch(url, "DELETE", "/conversations/c%20d", headers=a).status == 204
             assert fetch(url, "DELETE", "/conversations/c%20d", headers=a).status == 404
+
+    def test_a_first_turn_under_way_is_forgotten_too(self, engine: SimulatedEngine) -> None:
+        who = {"X_PrefixPilot_Conversation": "c", "Authorization": "Bearer me"}
+        engine.delay_s = 1.0
+        with proxied(engine) as url, ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(post_chat, url, chat([user("Q?")], ["A"]), **who)
+            end = time.monotonic() + 10
+            while fetch(url, "DELETE", "/conversations/c", headers={"Authorization": "Bearer me"}).status != 204:
+                assert not asked.done() and time.monotonic() < end
+            assert asked.result().status == 200
+            engine.delay_s = 0.0
+            answer = post_chat(url, chat([user("Q?"), assistant(), user("And?")], ["B"]), **who)
+            assert json.loads(answer.header("X-PrefixPilot-Plan") or "")["restored"] == 0
 
 
 def wait_for_nothing_under_way(url: str) -> None:

@@ -221,6 +221,7 @@ def turn_of(
         spans=spans,
         names=tuple(map(text_digest, map(_BLOCK, plan.blocks))) if plan is not None and spans else (),
         dropped=past.restored.dropped if past.restored.deepest is None else 0,
+        lineage=past.restored.lineage,
     )
 
 

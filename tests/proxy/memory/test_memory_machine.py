@@ -179,9 +179,10 @@ class Memory(RuleBasedStateMachine):
         found = self.restore(name, questions, [], None)
         self.delete(name)
         for ledger, each in zip((self.real, self.model), found, strict=True):
-            if each.deepest is not None:
-                assert not ledger.record(key(name), turn(questions, each.deepest, []), said("yes"))
-                assert not ledger.knows(key(name))
+            under_way = turn(questions, each.deepest, [])
+            under_way.lineage = each.lineage
+            assert not ledger.record(key(name), under_way, said("yes"))
+            assert not ledger.knows(key(name))
 
     @precondition(lambda self: self.asked > 4)
     @rule(seconds=st.sampled_from([1.0, 40.0, 101.0]))

@@ -265,6 +265,23 @@ def test_a_turn_of_a_deleted_conversation_is_not_recorded_even_if_it_has_begun_a
     ledger.check_invariants()
 
 
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_first_turn_that_is_under_way_when_its_conversation_is_deleted_is_not_recorded(all_of_them: bool) -> None:
+    ledger = Ledger(10, 10, 1 << 20)
+    (first,) = converse([["a"]])
+    first.lineage = ledger.restore(ONE, history(["Question 0?"]), with_newest=False).lineage
+    if all_of_them:
+        ledger.clear()
+    else:
+        assert ledger.forget(ONE).known
+    assert not ledger.forget(ONE).known
+    (anew,) = converse([["a"]])
+    anew.lineage = ledger.restore(ONE, history(["Question 0?"]), with_newest=False).lineage
+    assert not ledger.record(ONE, first, said("yes"))
+    assert ledger.record(ONE, anew, said("yes"))
+    ledger.check_invariants()
+
+
 def test_past_its_turns_a_conversation_keeps_the_branch_in_use() -> None:
     ledger = Ledger(10, 4, 1 << 20)
     path = converse([["a"], ["b"], ["c"]])

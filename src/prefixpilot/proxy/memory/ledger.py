@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 from prefixpilot.errors import InvariantError
 from prefixpilot.proxy.memory import reply
@@ -19,7 +20,16 @@ from prefixpilot.proxy.memory.branches import decide
 from prefixpilot.proxy.memory.conversation import Conversation
 from prefixpilot.proxy.memory.history import Chain, History
 from prefixpilot.proxy.memory.journal import NO_JOURNAL, Erased, Journal
-from prefixpilot.proxy.memory.records import GONE, MAX_REPLIES, NOTHING_RESTORED, Brought, LedgerKey, Restoration, Turn
+from prefixpilot.proxy.memory.records import (
+    GONE,
+    MAX_REPLIES,
+    NOTHING_RESTORED,
+    Brought,
+    LedgerKey,
+    Lineage,
+    Restoration,
+    Turn,
+)
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Likeness, Reply, Said
 
 _NONE_YET: Final = Conversation()
@@ -61,6 +71,7 @@ class Ledger:
         self._journal = journal
         self._conversations: OrderedDict[LedgerKey, Conversation] = OrderedDict()
         self._forgotten: OrderedDict[bytes, None] = OrderedDict()
+        self._beginning: WeakValueDictionary[LedgerKey, Lineage] = WeakValueDictionary()
         self._size = 0
         self._sent = first_sent
 
@@ -116,10 +127,13 @@ class Ledger:
 
     def drop(self, key: LedgerKey, *, deleted: bool) -> bool:
         """Forget a conversation in memory alone; whether it was there. If it was ``deleted``, elsewhere, a turn of it
-        that is under way is not recorded."""
+        that is under way is not recorded, and not its first one either."""
+        begun = self._beginning.pop(key, None) if deleted else None
+        if begun is not None:
+            begun.deleted = True
         conversation = self._conversations.pop(key, None)
         if conversation is None:
-            return False
+            return begun is not None
         self._size -= conversation.size
         conversation.lineage.deleted = deleted
         return True
@@ -135,8 +149,9 @@ class Ledger:
     def clear(self) -> Erased:
         """Delete all conversations, in memory and in the journal. Turns that are under way are not recorded."""
         known = bool(self._conversations)
-        for conversation in self._conversations.values():
-            conversation.lineage.deleted = True
+        for lineage in (*self._beginning.values(), *(each.lineage for each in self._conversations.values())):
+            lineage.deleted = True
+        self._beginning.clear()
         self._conversations.clear()
         self._forgotten.clear()
         self._size = 0
@@ -158,12 +173,13 @@ class Ledger:
         conversation = self._conversations.get(key)
         if conversation is None:
             earlier = with_newest or len(history.chains) > 1
-            return GONE if earlier and self._is_gone(key) else NOTHING_RESTORED
+            found = GONE if earlier and self._is_gone(key) else NOTHING_RESTORED
+            return replace(found, lineage=self._beginning.setdefault(key, Lineage()))
         self._use(key, conversation)
         restored = self._restore(conversation, history, with_newest, brought)
         deepest = max(restored.turns, default=-1)
         unmatched = sum(deepest < i < history.newest for i in history.chains)
-        return replace(restored, unmatched=unmatched, gone=not conversation.whole)
+        return replace(restored, unmatched=unmatched, gone=not conversation.whole, lineage=conversation.lineage)
 
     def _is_gone(self, key: LedgerKey) -> bool:
         return key.digest in self._forgotten or self._journal.holds(key) or self._journal.lost(key)
@@ -260,11 +276,10 @@ class Ledger:
         """The recorded turn that is this one, recorded now if it was not; its ancestors too, if they are not."""
         self._expire()
         conversation = self._conversations.get(key)
-        if turn.parent is not None and (
-            turn.parent.lineage.deleted or (conversation is None and not self._journal.holds(key))
-        ):
+        past = turn.parent
+        if turn.lineage.deleted or (past is not None and (past.lineage.deleted or not self.knows(key))):
             return None
-        conversation = conversation or Conversation(whole=not self._journal.holds(key))
+        conversation = conversation or Conversation(whole=not self._journal.holds(key), lineage=turn.lineage)
         deepest, missing = conversation.place(turn.path())
         if missing:
             before = conversation.size if key in self._conversations else 0

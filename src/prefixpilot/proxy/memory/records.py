@@ -61,9 +61,9 @@ def _hashed(key: LedgerKey) -> bytes:
     return hashlib.blake2b(b"".join([len(p).to_bytes(8, "big") + p for p in parts]), digest_size=16).digest()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Lineage:
-    """Shared by the turns of one conversation, so that one under way learns that its past was deleted."""
+    """Shared by the turns of one conversation, so that one under way learns that it was deleted meanwhile."""
 
     deleted: bool = False
 
@@ -214,6 +214,7 @@ class Restoration:
         gone: the conversation was recorded once, and its turns are not held any more.
         dropped: earlier user messages that are sent as the client has them, because the window has no room for what
             stood in front of them.
+        lineage: of the conversation, for the turn that is to be recorded.
     """
 
     turns: Mapping[int, Turn] = field(default_factory=dict)
@@ -222,6 +223,7 @@ class Restoration:
     unmatched: int = 0
     gone: bool = False
     dropped: int = 0
+    lineage: Lineage = field(default_factory=Lineage, compare=False)
 
     @classmethod
     def of(cls, path: Iterable[Turn], index: Mapping[Chain, int], ambiguous: bool, assumed: bool) -> Restoration:
