@@ -23,6 +23,9 @@ TenantId = NewType("TenantId", str)
 
 DEFAULT_TENANT = TenantId("default")
 
+MAX_BLOCK_TOKENS = 1 << 40
+"""Of one block: more than any prompt holds, and so little that sums over a million requests are exact."""
+
 _T = TypeVar("_T")
 
 
@@ -37,7 +40,7 @@ class ContextBlock:
         tokens: length in tokens of the engine's tokenizer, if the caller knows it.
 
     Raises:
-        InvalidRequestError: neither ``text`` nor ``id``, a wrong type, or ``tokens`` below 0.
+        InvalidRequestError: neither ``text`` nor ``id``, a wrong type, or ``tokens`` below 0 or above 2**40.
     """
 
     text: str | None = None
@@ -60,8 +63,9 @@ class ContextBlock:
             raise InvalidRequestError("ContextBlock.id", f"is {type(self.id).__name__}", "give an int, a str or bytes")
         if self.title is not None and not isinstance(self.title, str):
             raise InvalidRequestError("ContextBlock.title", f"is {type(self.title).__name__}", "give a str")
-        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 0):
-            raise InvalidRequestError("ContextBlock.tokens", f"is {self.tokens!r}", "give an int of 0 or more")
+        if self.tokens is not None and (type(self.tokens) is not int or not 0 <= self.tokens <= MAX_BLOCK_TOKENS):
+            wrong = "out of bounds" if type(self.tokens) is int else f"{self.tokens!r}"
+            raise InvalidRequestError("ContextBlock.tokens", f"is {wrong}", "give an int from 0 to 2**40")
 
 
 @dataclass(frozen=True, slots=True)

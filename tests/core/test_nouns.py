@@ -57,6 +57,7 @@ def test_examples_in_docstrings(module: Any) -> None:
         ({"text": "a", "tokens": -1}, "ContextBlock.tokens"),
         ({"text": "a", "tokens": "3"}, "ContextBlock.tokens"),
         ({"text": "a", "tokens": True}, "ContextBlock.tokens"),
+        ({"text": "a", "tokens": 10**5000}, "ContextBlock.tokens"),
     ],
 )
 def test_a_block_that_cannot_be_used(arguments: dict[str, Any], field: str) -> None:

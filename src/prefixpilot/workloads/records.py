@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from prefixpilot.core import BlockId
+from prefixpilot.core import MAX_BLOCK_TOKENS, BlockId
 from prefixpilot.errors import TraceError
 
 MAX_LINE_BYTES: Final = 256 << 20
@@ -50,7 +50,7 @@ class Record:
         """A field that is an int of 0 or more; ``default`` where it is missing, if there is one."""
         value = self._get(name, default)
         if not is_count(value):
-            raise self.error(name, f"is {shown(value)}", "give an int of 0 or more")
+            raise self.error(name, f"is {shown(value)}", "give an int from 0 to 2**40")
         return int(value)
 
     def list(self, name: str) -> list[Any]:
@@ -76,8 +76,8 @@ class Record:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a JSON value is an int of 0 or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether a JSON value is an int of 0 or more, and no more than tokens of a block may be."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_BLOCK_TOKENS
 
 
 def is_block_id(value: Any) -> bool:

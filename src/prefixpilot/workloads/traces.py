@@ -84,7 +84,7 @@ def parse_ids(header: Record, records: Iterable[Record]) -> Workload:
     tokens = header.list("tokens")
     for block, length in enumerate(tokens):
         if not is_count(length):
-            raise header.error(f"tokens[{block}]", f"is {shown(length)}", "give an int of 0 or more")
+            raise header.error(f"tokens[{block}]", f"is {shown(length)}", "give an int from 0 to 2**40")
     blocks = [ContextBlock(id=block, tokens=length) for block, length in enumerate(tokens)]
 
     def find(block: BlockId) -> ContextBlock | None:
