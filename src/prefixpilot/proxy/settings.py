@@ -166,8 +166,8 @@ class ProxySettings:
         annotate: after the blocks, name at most so many of the most relevant ones in their order, or all; a label costs
             6 to 7 tokens.
         gate: leave requests as they are (given order, no annotation) while ordering does not pay for its annotations.
-        slots: auto names a slot (``id_slot``) for each request if the engine is llama.cpp, and plans without what it has
-            used up; off leaves the choice to it.
+        slots: auto names a slot (``id_slot``) for each request if the engine is llama.cpp, and plans without
+            what it has used up; off leaves the choice to it.
         max_displacement: move no block by more than so many places from its retriever rank; not set: no bound.
         engines: base URLs of all engines, where there are several of one model; the first is `engine`. On the command
             line `--engine` may be repeated.
