@@ -113,8 +113,8 @@ def engine(result: Result) -> str:
                 f"times, cache of {setting['cache_tokens']:,} tokens, {part['engine']}{limit}"
             )
             taken = {"machine": part.get("taken_on", result["machine"])}
-            texts.append(f"{title}\n\n{table([*head, *times], rows)}{machine(taken)}")
-    return "\n\n".join(texts)
+            texts.append(f"{title}\n\n{table([*head, *times], rows)}{machine(taken).rstrip()}")
+    return "\n\n".join(texts) + "\n"
 
 
 def _engine_row(arm: Result) -> list[str]:
