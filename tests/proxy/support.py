@@ -93,6 +93,7 @@ class Desk:
         }
         headers = [(name, value.encode()) for name, value in given.items() if value is not None]
         forward = self.app.pipeline.prepare(Call(headers, json.dumps(body).encode()))
+        forward.tell()  # as when it is on its way
         if forward.observed:
             observation = self.app.pipeline.observe(forward, 200 if reply is not None else 500, "application/json", "")
             message = reply if isinstance(reply, dict) else {"role": "assistant", "content": reply}

@@ -27,10 +27,17 @@ _NEXT_ONE: Final = (', "', ", {")
 
 
 class _Element(NamedTuple):
-    """An element as it was written, and its value: a string, or an object of such values, which nobody changes."""
+    """An element that was read: a string, or an object of such values, which nobody changes.
+
+    Attributes:
+        written: how it was written; of a string without escapes what is between its quotes, which is the value itself:
+            so the memory that is compared is the memory that is sent on.
+        quotes: 1 if ``written`` stands between quotes, else 0.
+    """
 
     written: str
     value: Any
+    quotes: int
 
 
 class KnownElements:
@@ -69,12 +76,12 @@ class KnownElements:
         used_lately = self._kept.newer.get
         while True:
             known = used_lately((text[at : at + 32], text[at + 128 : at + 160]))
-            if known is not None and text.startswith(known.written, at):
-                values.append(known.value)
-                at += len(known.written)
-            else:
-                value, at = self._element(text, at, scan, plain)
+            if known is None or not (end := _end(known, text, at)):
+                value, end = self._element(text, at, scan, plain)
                 values.append(value)
+            else:
+                values.append(known.value)
+            at = end
             if text.startswith(_NEXT_ONE, at):
                 at += 2
                 continue
@@ -88,11 +95,12 @@ class KnownElements:
     def _element(self, text: str, at: int, scan: Scan, plain: Callable[[], bool]) -> tuple[Any, int]:
         key = text[at : at + 32], text[at + 128 : at + 160]
         known = self._kept.get(key)
-        if known is not None and text.startswith(known.written, at):
-            return known.value, at + len(known.written)
+        if known is not None and (end := _end(known, text, at)):
+            return known.value, end
         value, end = scan(text, at)
         if end - at >= SHORTEST and _is_kept(value) and plain():
-            self._kept.put(key, _Element(text[at:end], value))
+            as_it_is = type(value) is str and len(value) == end - at - 2
+            self._kept.put(key, _Element(value if as_it_is else text[at:end], value, int(as_it_is)))
         return value, end
 
     def clear(self) -> None:
@@ -104,6 +112,18 @@ class KnownElements:
         self._kept.check_invariants()
 
 
+def _end(element: _Element, text: str, at: int) -> int:
+    """Where the element that begins at ``at`` ends if it is written like this one; else 0. Raises IndexError: the text
+    has no end of it."""
+    written, _, quotes = element
+    if not text.startswith(written, at + quotes):
+        return 0
+    end = at + quotes + len(written)
+    if not quotes:
+        return end
+    return end + 1 if text[end] == '"' and text[at] == '"' else 0
+
+
 def _is_kept(value: Any) -> bool:
     """Whether it takes about as much as its text: no lists, whose elements may be smaller than what refers to them."""
     if type(value) is dict:
@@ -112,5 +132,5 @@ def _is_kept(value: Any) -> bool:
 
 
 def _size(element: _Element) -> int:
-    """Of what was written, and as much again for the value."""
-    return 2 * getsizeof(element.written) + 1024
+    """Of what was written, and as much again for a value that is not the same string."""
+    return (2 - element.quotes) * getsizeof(element.written) + 1024

@@ -88,7 +88,10 @@ class Delivery:
                 await self._relay(exchange, way, forward, watch)
 
         routed, home = (None, None) if asked is None else (asked.routed, self._engines.responses.of(asked.previous))
-        await self._send(exchange, routed, home, send, lambda error: True)
+        try:
+            await self._send(exchange, routed, home, send, lambda error: True)
+        finally:
+            forward.tell()  # its report is kept whatever has become of it
 
     async def pass_on(self, exchange: Exchange, headers: h.RawHeaders, body: Body) -> None:
         """Any other request, as it came, to an engine that is fit."""
@@ -177,7 +180,10 @@ class Delivery:
     async def _relay(self, exchange: Exchange, way: _Way, forward: Forward | None, watch: Watch | None) -> None:
         again = forward is not None  # to ask a model twice does no harm
         upstream = way.engine.upstream
-        response = await upstream.answer(exchange.method, way.target, way.headers, way.body, repeatable=again)
+        sent = None if forward is None else forward.tell
+        response = await upstream.answer(
+            exchange.method, way.target, way.headers, way.body, repeatable=again, sent=sent
+        )
         try:
             if way.spare and again and response.status in DRAINING:
                 raise _DrainingError(f"engine {way.engine.number} answered {response.status}", silent=True)

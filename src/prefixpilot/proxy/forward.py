@@ -54,6 +54,12 @@ class Ticket:
 
 
 NOTHING_TO_LEARN = Ticket()
+
+
+def _nothing() -> None:
+    """Nothing is told."""
+
+
 NOT_TREATED: Final = Treatment()
 
 
@@ -65,7 +71,8 @@ class Forward:
         body: the bytes to send; the client's own if ``touched`` is false.
         outcome: as counted, unless the engine answers with an error.
         touched: the body is ours; then the engine gets our request id, and the client the plan header.
-        plan_header: value of ``X-PrefixPilot-Plan``; ``None`` if it could not be made.
+        tell: keeps the report and makes the value of ``X-PrefixPilot-Plan``, once; ``None`` if that could not be made.
+            The engine need not wait for it: to be called when the request is on its way.
         api: name of the API it is of.
         explain: the client wants the plan, not an answer.
         usage_asked: we asked for the usage of the stream, and the client did not.
@@ -81,7 +88,7 @@ class Forward:
     request_id: RequestId
     received: float
     touched: bool = False
-    plan_header: bytes | None = None
+    tell: Callable[[], bytes | None] = _nothing
     report: PlanReport | None = None
     ticket: Ticket = NOTHING_TO_LEARN
     api: str = "chat"
@@ -91,6 +98,11 @@ class Forward:
     treatment: TreatmentReport | None = None
     changes: tuple[Change, ...] = ()
     notes: Sequence[Note] = ()
+
+    @property
+    def plan_header(self) -> bytes | None:
+        """What :attr:`tell` makes."""
+        return self.tell()
 
     @property
     def observed(self) -> bool:
@@ -109,7 +121,7 @@ def untouched(
         options.mode,
         options.request_id,
         call.received,
-        plan_header=treatment.plan_header,
+        tell=lambda: treatment.plan_header,
         ticket=learning(treatment),
         api=call.api.name,
         explain=options.explain,

@@ -218,8 +218,9 @@ class Pipeline:
             planned = plain(asked, past)
         if not planned.text and not past.restored.texts and FIELD not in asked.body:
             told = past.restored.told
-            header = self._header(self._report(draft, past, planned, failed)) if told else None
-            as_came = replace(untouched(call, options, failed), ticket=planned.ticket, plan_header=header)
+            as_came = replace(untouched(call, options, failed), ticket=planned.ticket)
+            if told:
+                as_came = replace(as_came, tell=self._telling(self._report(draft, past, planned, failed), kept=False))
             return self._with_front(draft, as_came)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
@@ -287,14 +288,23 @@ class Pipeline:
             self._cache_state(),
         )
 
-    def _header(self, report: PlanReport) -> bytes | None:
-        header = self.attempt("report", lambda: self._describe(report))
-        return None if isinstance(header, Failed) else header
+    def _telling(self, report: PlanReport, *, kept: bool) -> Callable[[], bytes | None]:
+        """What makes the header of a plan, and before that keeps its report if it is to be ``kept``."""
+
+        told: list[bytes | None] = []
+
+        def tell() -> bytes | None:
+            if not told:
+                if kept:
+                    self.attempt("report", lambda: self._plans.add(report))
+                header = self.attempt("report", lambda: self._describe(report))
+                told.append(None if isinstance(header, Failed) else header)
+            return told[0]
+
+        return tell
 
     def _planned(self, draft: Draft, report: PlanReport, planned: Planned, body: bytes) -> Forward:
         call, options = draft.call, draft.options
-        if not options.explain:
-            self.attempt("report", lambda: self._plans.add(report))
         forward = Forward(
             body,
             "planned" if report.fallback is None else "fallback",
@@ -302,7 +312,7 @@ class Pipeline:
             options.request_id,
             call.received,
             touched=True,
-            plan_header=self._header(report),
+            tell=self._telling(report, kept=not options.explain),
             report=report,
             ticket=planned.ticket,
             api=call.api.name,
@@ -333,7 +343,7 @@ class Pipeline:
             str(failed),
             cache=self._cache_state(),
         )
-        return replace(as_came, body=body, touched=True, plan_header=self._header(report))
+        return replace(as_came, body=body, touched=True, tell=self._telling(report, kept=False))
 
     def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
         return fallback.plain_body(self._reader.unfold(call), call.api.name, frozen, number)

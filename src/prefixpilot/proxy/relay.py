@@ -21,11 +21,13 @@ async def pass_on(
     usage: UsageFilter | None,
     began: Callable[[], object] = lambda: None,
 ) -> None:
-    """The body as it comes. The last piece of a JSON answer waits until it has been read; and the first content until
-    the turn is on disk, if it goes there. ``began`` is called with each piece."""
+    """The body as it comes. The last piece of a JSON answer waits until all have come; the first content and the last
+    piece wait until the turn is on disk, if it goes there. ``began`` is called with each piece."""
     if is_complete(response):
         began()
-        await _pass_whole(exchange, whole(response), observation, conversations, usage)
+        data = whole(response)
+        sent = data if usage is None else usage.feed(data) + usage.finish()
+        await _end(exchange, sent, observation, conversations, unread=data)
         return
     held = b""
     hold = _holds_last(response, observation)
@@ -42,11 +44,7 @@ async def pass_on(
                 piece = usage.feed(piece)
             if piece:
                 await exchange.write(piece)
-    if observation is not None:
-        observation.finish()
-        if observation.unsettled():
-            await conversations.settle()
-    await exchange.write(held if usage is None else usage.finish(), more=False)
+    await _end(exchange, held if usage is None else usage.finish(), observation, conversations)
 
 
 def head_waits(response: EngineResponse, observation: Observation | None) -> bool:
@@ -55,20 +53,28 @@ def head_waits(response: EngineResponse, observation: Observation | None) -> boo
     return is_complete(response) or _holds_last(response, observation)
 
 
-async def _pass_whole(
-    exchange: Exchange,
-    data: bytes,
-    observation: Observation | None,
-    conversations: Conversations,
-    usage: UsageFilter | None,
+async def _end(
+    exchange: Exchange, data: bytes, observation: Observation | None, conversations: Conversations, unread: bytes = b""
 ) -> None:
-    """A body that came with its head: read before any of it is passed on."""
-    if observation is not None:
-        observation.feed(data)
-        observation.finish()
+    """The last of an answer. Before the client can ask on, the turn is recorded: on disk, before this goes out; in
+    memory, right behind it, in the same step of the loop, so that nobody waits for it."""
+    if observation is None:
+        await exchange.write(data, more=False)
+    elif conversations.kept or not exchange.at_once:
+        _read_to_end(observation, unread)
         if observation.unsettled():
             await conversations.settle()
-    await exchange.write(data if usage is None else usage.feed(data) + usage.finish(), more=False)
+        await exchange.write(data, more=False)
+    else:
+        try:
+            await exchange.write(data, more=False)
+        finally:
+            _read_to_end(observation, unread)
+
+
+def _read_to_end(observation: Observation, unread: bytes) -> None:
+    observation.feed(unread)
+    observation.finish()
 
 
 def usage_filter(forward: Forward | None, response: EngineResponse) -> UsageFilter | None:

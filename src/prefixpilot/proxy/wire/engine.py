@@ -135,9 +135,14 @@ class EngineConnector(aiohttp.TCPConnector):
 
 
 class EngineRequest(aiohttp.ClientRequest):
-    """A request whose head is written as given, byte for byte; aiohttp only frames the body."""
+    """A request whose head is written as given, byte for byte; aiohttp only frames the body.
+
+    Attributes:
+        sent: called when all of it has been given to the connection, on the next turn of the loop.
+    """
 
     verbatim: tuple[bytes, bytes, RawHeaders] | None = None
+    sent: Callable[[], object] | None = None
     protocol: EngineProtocol | None = None
 
     def update_body_from_data(self, body: Any, *args: Any, **kwargs: Any) -> None:
@@ -163,6 +168,8 @@ class EngineRequest(aiohttp.ClientRequest):
             assert hasattr(writer, "_headers_buf"), "aiohttp has changed; see engine_wire.py"
             writer._headers_buf = self._head(*self.verbatim)
         await super().write_bytes(writer, conn, content_length)
+        if self.sent is not None:
+            self.loop.call_soon(self.sent)
 
     def _head(self, method: bytes, target: bytes, headers: RawHeaders) -> bytes:
         given = {name.lower() for name, _ in headers}
@@ -188,12 +195,16 @@ class EngineRequest(aiohttp.ClientRequest):
 Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
 
-def verbatim(method: bytes, target: bytes, headers: RawHeaders) -> Callable[..., Awaitable[aiohttp.ClientResponse]]:
-    """A middleware of aiohttp: this head, and one attempt only (aiohttp would send some methods twice)."""
+def verbatim(
+    method: bytes, target: bytes, headers: RawHeaders, sent: Callable[[], object] | None = None
+) -> Callable[..., Awaitable[aiohttp.ClientResponse]]:
+    """A middleware of aiohttp: this head, and one attempt only (aiohttp would send some methods twice); ``sent`` as in
+    :class:`EngineRequest`."""
 
     async def send(request: aiohttp.ClientRequest, handler: Handler) -> aiohttp.ClientResponse:
         assert isinstance(request, EngineRequest)
         request.verbatim = method, target, headers
+        request.sent = sent
         try:
             return await handler(request)
         except TimeoutError:

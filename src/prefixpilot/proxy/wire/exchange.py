@@ -88,6 +88,12 @@ class Exchange:
         return b"content-length" in names or b"transfer-encoding" in names
 
     @property
+    def at_once(self) -> bool:
+        """Whether what is written goes out before anything else of this loop runs, so that the client's next request is
+        read after whatever is done right behind. So it is under our own server; others may pass it on later."""
+        return self._wire is not None
+
+    @property
     def refused(self) -> Refusal | None:
         """What the client was told where its body turned out to be no HTTP; it then counts as gone."""
         return self._wire.refused if self._wire else None

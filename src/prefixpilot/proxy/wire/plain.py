@@ -29,7 +29,7 @@ _FRAMING: Final = rb"connection|content-length|expect|proxy-connection|transfer-
 PLAIN: Final = re.compile(
     rb"(?:GET|POST) /[!-~]*+ HTTP/1\.1\r\n"
     rb"(?:(?!(?i:" + _FRAMING + rb"):)" + _NAME + rb": " + _WORD + rb"(?: ++" + _WORD + rb")*+\r\n"
-    rb"|(?i:connection: keep-alive|content-length: [0-9]{1,15})\r\n)*+\r\n"
+    rb"|(?i:connection: keep-alive|content-length: (?P<length>[0-9]{1,15}))\r\n)*+\r\n"
 )
 """The head of a plain request. Only a filter: what passes it is read by a parser."""
 
@@ -137,7 +137,12 @@ class PlainProtocol(HttpToolsProtocol):
 
     def _begin(self, data: bytes) -> None:
         end = data.find(b"\r\n\r\n", 0, self._max_head) + 4
-        if end < 4 or PLAIN.fullmatch(data, 0, end) is None or not self._feed_head(data[:end]):
+        head = PLAIN.fullmatch(data, 0, end) if end >= 4 else None
+        length = int(head["length"] or 0) if head is not None else 0
+        own = data if len(data) <= end + length else data[: end + length]
+        self._left = end + length - len(own)
+        if head is None or not self._feed(own):
+            self._left = 0
             self._give_away(data)
             return
         if self._head_timer is not None:
@@ -145,13 +150,13 @@ class PlainProtocol(HttpToolsProtocol):
         task = self.loop.create_task(self.cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
-        if len(data) > end:
-            self.data_received(data[end:])
+        if len(data) > len(own):
+            self.data_received(data[len(own) :])
 
-    def _feed_head(self, head: bytes) -> bool:
-        """Whether it is plain. The app has nothing of it yet."""
+    def _feed(self, data: bytes) -> bool:
+        """Whether a head, and what has come of its body, is plain. The app has nothing of it yet."""
         try:
-            self.parser.feed_data(head)
+            self.parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             return False
         return self._plain
@@ -201,7 +206,6 @@ class PlainProtocol(HttpToolsProtocol):
         self._plain = names.count(b"host") == 1 and lengths <= 1
         if not self._plain:
             return
-        self._left = int(self.headers[names.index(b"content-length")][1]) if lengths else 0
         self._wire.target = self.url
         self._wire.body_read = False
         self.cycle = _Cycle(
@@ -241,7 +245,7 @@ class PlainProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece; the first one is not copied."""
         cycle = self.cycle
-        if cycle.response_complete:
+        if not self._plain or cycle.response_complete:
             return
         if not cycle.body:
             cycle.body = body  # type: ignore[assignment]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
@@ -141,6 +141,7 @@ class Upstream:
         body: bytes | AsyncIterable[bytes] | None,
         *,
         repeatable: bool = False,
+        sent: Callable[[], object] | None = None,
     ) -> EngineResponse:
         """Send a request; the response when its headers have come. Close it.
 
@@ -149,6 +150,7 @@ class Upstream:
             headers: the client's; those of its connection and ``Host`` are left out.
             body: a body of known length as bytes, one that streams as an iterable.
             repeatable: to send it twice does no harm, though the method is not idempotent.
+            sent: called when it is on its way, if it comes to that: for what can be done while the engine works.
 
         Raises:
             EngineUnreachableError, EngineTimeoutError: no response, or none that can be passed on.
@@ -160,7 +162,7 @@ class Upstream:
             raise UnsendableError(f"the header {name!r} holds a control character")
         again = isinstance(body, bytes | None) and (repeatable or method in IDEMPOTENT)
         try:
-            response = await self._send(head, body, again=again)
+            response = await self._send(head, body, sent, again=again)
         except TimeoutError as error:
             message = f"the engine at {self._root} did not answer in time ({_reason(error)})"
             raise EngineTimeoutError(message, unseen=isinstance(error, aiohttp.ConnectionTimeoutError)) from error
@@ -176,19 +178,25 @@ class Upstream:
         self.server = response.headers.get("Server", "")
         return response
 
-    async def _send(self, head: Head, body: bytes | AsyncIterable[bytes] | None, *, again: bool) -> EngineResponse:
+    async def _send(
+        self, head: Head, body: bytes | AsyncIterable[bytes] | None, sent: Callable[[], object] | None, *, again: bool
+    ) -> EngineResponse:
         if self._pooled is None or self._fresh is None:
             raise EngineUnreachableError("the proxy is not started")
         try:
-            return await self._attempt(self._pooled, head, body)
+            return await self._attempt(self._pooled, head, body, sent)
         except LostError as lost:
             if not (again and lost.stale):
                 raise
             log.debug("a kept connection to the engine was closed (%s); sending again on a new one", kind_of(lost))
-        return await self._attempt(self._fresh, head, body)
+        return await self._attempt(self._fresh, head, body, sent)
 
     async def _attempt(
-        self, session: aiohttp.ClientSession, head: Head, body: bytes | AsyncIterable[bytes] | None
+        self,
+        session: aiohttp.ClientSession,
+        head: Head,
+        body: bytes | AsyncIterable[bytes] | None,
+        sent: Callable[[], object] | None,
     ) -> EngineResponse:
         method, _, headers = head
         fields = CIMultiDict(
@@ -208,7 +216,7 @@ class Upstream:
             headers=fields,
             data=data,
             allow_redirects=False,
-            middlewares=(verbatim(*head),),
+            middlewares=(verbatim(*head, sent),),
         )
 
     async def probe(self) -> str | None:
