@@ -13,9 +13,9 @@ from prefixpilot.proxy.memory.records import LedgerKey, Turn
 from prefixpilot.proxy.memory.reply import NOTHING_SAID, Said
 from prefixpilot.proxy.metrics import Outcome
 from prefixpilot.proxy.ordinary.notes import Note
-from prefixpilot.proxy.report import PlanReport, TreatmentReport
+from prefixpilot.proxy.report import PlanReport, RecentPlans, TreatmentReport
 from prefixpilot.proxy.settings import Mode
-from prefixpilot.proxy.steps import Failed, Treatment
+from prefixpilot.proxy.steps import Attempt, Failed, Treatment
 from prefixpilot.volatile.base import Change
 
 
@@ -136,3 +136,30 @@ def learning(treatment: Treatment) -> Ticket:
     if treatment.learn is None and not treatment.plans:
         return NOTHING_TO_LEARN
     return Ticket(treated=treatment.learn, treated_plans=treatment.plans)
+
+
+class Teller:
+    """Tells of plans: to who asks for them later, and in the header of the answer.
+
+    Attributes:
+        plans: those that are kept.
+    """
+
+    def __init__(self, plans: RecentPlans, describe: Callable[[PlanReport], bytes], attempt: Attempt) -> None:
+        self.plans = plans
+        self._describe = describe
+        self._attempt = attempt
+
+    def of(self, report: PlanReport, *, kept: bool) -> Callable[[], bytes | None]:
+        """See :attr:`Forward.tell`; the report is ``kept``, or only told."""
+        told: list[bytes | None] = []
+
+        def tell() -> bytes | None:
+            if not told:
+                if kept:
+                    self._attempt("report", lambda: self.plans.add(report))
+                header = self._attempt("report", lambda: self._describe(report))
+                told.append(None if isinstance(header, Failed) else header)
+            return told[0]
+
+        return tell

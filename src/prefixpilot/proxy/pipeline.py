@@ -38,7 +38,7 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, untouched
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Teller, untouched
 from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -89,10 +89,9 @@ class Pipeline:
         self._pilot = pilot
         self._ledger = ledger
         self._metrics = metrics
-        self._plans = plans
+        self._teller = Teller(plans, describe, self.attempt)
         texts = texts or KnownTexts()
         self._place = place or texts.placing.place
-        self._describe = describe
         self._observer = observer
         self._treat = treat
         self._trials = trials or Trials(settings.control)
@@ -220,7 +219,7 @@ class Pipeline:
             told = past.restored.told
             as_came = replace(untouched(call, options, failed), ticket=planned.ticket)
             if told:
-                as_came = replace(as_came, tell=self._telling(self._report(draft, past, planned, failed), kept=False))
+                as_came = replace(as_came, tell=self._teller.of(self._report(draft, past, planned, failed), kept=False))
             return self._with_front(draft, as_came)
         body = self.attempt("place", lambda: self._body(draft, planned, past.restored))
         if isinstance(body, Failed):
@@ -288,21 +287,6 @@ class Pipeline:
             self._cache_state(),
         )
 
-    def _telling(self, report: PlanReport, *, kept: bool) -> Callable[[], bytes | None]:
-        """What makes the header of a plan, and before that keeps its report if it is to be ``kept``."""
-
-        told: list[bytes | None] = []
-
-        def tell() -> bytes | None:
-            if not told:
-                if kept:
-                    self.attempt("report", lambda: self._plans.add(report))
-                header = self.attempt("report", lambda: self._describe(report))
-                told.append(None if isinstance(header, Failed) else header)
-            return told[0]
-
-        return tell
-
     def _planned(self, draft: Draft, report: PlanReport, planned: Planned, body: bytes) -> Forward:
         call, options = draft.call, draft.options
         forward = Forward(
@@ -312,7 +296,7 @@ class Pipeline:
             options.request_id,
             call.received,
             touched=True,
-            tell=self._telling(report, kept=not options.explain),
+            tell=self._teller.of(report, kept=not options.explain),
             report=report,
             ticket=planned.ticket,
             api=call.api.name,
@@ -343,7 +327,7 @@ class Pipeline:
             str(failed),
             cache=self._cache_state(),
         )
-        return replace(as_came, body=body, touched=True, tell=self._telling(report, kept=False))
+        return replace(as_came, body=body, touched=True, tell=self._teller.of(report, kept=False))
 
     def _plain_body(self, call: Call, frozen: Mapping[int, str], number: int) -> bytes:
         return fallback.plain_body(self._reader.unfold(call), call.api.name, frozen, number)
@@ -375,7 +359,7 @@ class Pipeline:
         if body is None:
             return forward
         if report is not None and not options.explain and len(report.request_id) <= MAX_ID_CHARS:
-            self.attempt("report", lambda: self._plans.add(report))
+            self.attempt("report", lambda: self._teller.plans.add(report))
         changes = () if report is None else report.changes
         return replace(
             forward,
