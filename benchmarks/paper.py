@@ -4,7 +4,7 @@
 
 FOLDER holds traces (else generated ones of the same shapes). Hit rates: blocks only, token by token, LRU, the cache
 empty at the start. Sessions side by side: the simulated engine behind the real proxy, which computes one prompt at a
-time, 20,000 tokens a second. Costs: CPU time of one thread. `--smoke`: small, for the tests. Writes
+time, 100,000 tokens a second. Costs: CPU time of one thread. `--smoke`: small, for the tests. Writes
 benchmarks/results/paper.json.
 """
 
@@ -68,7 +68,7 @@ class Size(NamedTuple):
     rate: float
 
 
-WHOLE: Final = Size(None, (3, 5, 10, 15), (4, 16, 64, 256, None), 2000, 1000, (2, 4, 8, 16, 32), 192, 20_000.0)
+WHOLE: Final = Size(None, (3, 5, 10, 15), (4, 16, 64, 256, None), 2000, 1000, (2, 4, 8, 16, 32), 192, 100_000.0)
 SMOKE: Final = Size(40, (3, 15), (4, None), 100, 50, (2, 4), 12, 500_000.0)
 LARGEST: Final = 3000
 """Requests; longer traces are left out of what is replayed many times."""
