@@ -1,6 +1,7 @@
 """A real engine, llama.cpp, behind the real proxy: what it counts and how long it takes, arms by turns.
 
-    python -m benchmarks.engine [FOLDER] [--part NAME ...] [--requests N] [--repeats N] [--keep DIR] [--narrow]
+    python -m benchmarks.engine [FOLDER] [--part NAME ...] [--requests N] [--repeats N] [--keep DIR]
+        [--narrow | --whole]
 
 FOLDER holds traces (else generated ones). The model is SmolLM2-135M cut to two layers: tokenizer, template and cache
 are true, its text is nonsense. Parts:
@@ -12,7 +13,8 @@ are true, its text is nonsense. Parts:
 
 Arms take turns request by request, each on an engine of its own, so that what else the machine does falls on all. What
 is done lies in DIR (default .cache/bench) and is not done again. `--narrow`: a model that computes nearly nothing,
-for counts only. Writes benchmarks/results/engine.json, with `--narrow` engine_counts.json.
+for counts only. `--whole`: the model as it is, for a sample. Writes benchmarks/results/engine.json, else
+engine_counts.json and engine_whole.json.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ KEPT: Final = Path(__file__).parents[1] / ".cache" / "bench"
 LAYERS: Final = 2
 CONTEXT: Final = 32_768
 """Tokens of a prompt at most: conversations grow."""
+WHOLE_CONTEXT: Final = 8192
+"""Those of the model as it is."""
 SESSIONS: Final = 14
 """Whole conversations of the part ``turns``, some 100 requests: the first turns alone would repeat nothing."""
 _HEADLINE: Final = ("ids-multihoprag_recon.jsonl.gz",)
@@ -117,10 +121,12 @@ def comparison(part: Part, engine: Embedded, args: argparse.Namespace) -> Compar
     return Comparison(workload, engine, grid, how, Load(max_tokens=1), given, by_turns=True)
 
 
-def model(kept: Path, narrow: bool) -> Path:
+def model(kept: Path, *, narrow: bool, uncut: bool) -> Path:
     """Made once."""
     kept.mkdir(parents=True, exist_ok=True)
     whole = find_smollm2()
+    if uncut:
+        return whole
     path = kept / f"{whole.stem}-{'narrow' if narrow else f'{LAYERS}-layers'}.gguf"
     if path.exists():
         return path
@@ -128,11 +134,13 @@ def model(kept: Path, narrow: bool) -> Path:
 
 
 def run(part: Part, args: argparse.Namespace) -> dict[str, Any]:
-    gguf = model(args.keep, args.narrow)
-    engine = Embedded(gguf, context_tokens=CONTEXT, kv_bytes_per_token=kv_bytes_per_token(gguf), threads=args.threads)
+    gguf = model(args.keep, narrow=args.narrow, uncut=args.whole)
+    context = WHOLE_CONTEXT if args.whole else CONTEXT
+    engine = Embedded(gguf, context_tokens=context, kv_bytes_per_token=kv_bytes_per_token(gguf), threads=args.threads)
     compared = comparison(part, engine, args)
     count = len(prepare(compared.workload, compared.how))
-    folder = args.keep / f"{part.name}-{compared.workload.name}-{count}{'-narrow' if args.narrow else ''}"
+    kind = "-narrow" if args.narrow else "-whole" if args.whole else ""
+    folder = args.keep / f"{part.name}-{compared.workload.name}-{count}{kind}"
     report = run_comparison(compared, folder, lambda cell, done, cells: print(f"{part.name}: {cell}", flush=True))
     about = {"part": part.name, "repeats": args.repeats, "taken_on": asdict(this_machine())}
     return {**about, **report.as_json(), "curves": curves(folder, compared)}
@@ -170,10 +178,12 @@ def main() -> int:
     parser.add_argument("--requests", type=int, help="of each part at most")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=KEPT, metavar="DIR")
-    parser.add_argument("--narrow", action="store_true", help="counts only, on a model that computes nearly nothing")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--narrow", action="store_true", help="counts only, on a model that computes nearly nothing")
+    kind.add_argument("--whole", action="store_true", help="the model with all of its layers: for a sample")
     parser.add_argument("--threads", type=int, help="of the engine (default: one for each core)")
     args = parser.parse_args()
-    name = "engine_counts" if args.narrow else "engine"
+    name = "engine_counts" if args.narrow else "engine_whole" if args.whole else "engine"
     wanted = args.part or [part for part in known if args.peer_python or not part.startswith("peer")]
     done = [run(known[part], args) for part in wanted]
     save(name, {"parts": merged(name, done)})

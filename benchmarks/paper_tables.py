@@ -254,4 +254,5 @@ SECTIONS: Final = {
     "zero-overlap": ("paper", zero_overlap),
     "engine": ("engine", engine),
     "engine-counts": ("engine_counts", engine),
+    "engine-whole": ("engine_whole", engine),
 }
