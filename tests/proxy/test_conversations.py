@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from prefixpilot import ContextPilot
+from prefixpilot.proxy import ProxySettings, serve_in_thread
 from prefixpilot.proxy.call import RefusedError
 
-from .support import Desk, Messages, assistant, chat, user
+from .raw_engine import RawEngine, RawRequest, plain
+from .support import Desk, Messages, assistant, chat, fetch, post_chat, user
 
 TURN_1: Messages = [user("First?")]
 TURN_2: Messages = [*TURN_1, assistant(), user("Second?")]
@@ -306,3 +308,29 @@ def test_a_heading_that_the_client_wrote_itself_counts_too() -> None:
 def test_a_title_of_several_lines_is_refused() -> None:
     with pytest.raises(RefusedError, match=r"context_blocks\[0\]\.title"):
         Desk().ask(chat([user("Q?")], [{"text": "B.", "title": "x\n\n[Doc 2]"}]))
+
+
+@pytest.mark.parametrize("turns", [[TURN_1], [TURN_1, TURN_2]])
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_turn_of_a_conversation_that_was_deleted_while_the_engine_had_it_is_not_called_recorded(
+    turns: list[Messages], deletes: bool
+) -> None:
+    said = json.dumps({"choices": [{"message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}]})
+    answered = plain(b"200 OK", said.encode(), b"content-type: application/json")
+    deleted: list[int] = []
+
+    with RawEngine(lambda request: answered) as engine, serve_in_thread(ProxySettings(engine.url, port=0)) as proxy:
+
+        def delete_and_answer(request: RawRequest) -> bytes:
+            if request.head.startswith(b"POST "):
+                deleted.append(fetch(proxy.url, "DELETE", "/conversations/c").status)
+            return answered
+
+        *before, last = [chat(turn, ["A", "B"]) for turn in turns]
+        for body in before:
+            post_chat(proxy.url, body, X_PrefixPilot_Conversation="c")
+        engine.answer = delete_and_answer if deletes else engine.answer
+        answer = post_chat(proxy.url, last, X_PrefixPilot_Conversation="c")
+        told = json.loads(answer.header("X-PrefixPilot-Plan") or "")
+        assert (answer.status, told["recorded"], deleted) == (200, not deletes, [204] * deletes)
+        assert told["restored"] == len(before)

@@ -295,7 +295,26 @@ def test_a_long_body_with_blocks_is_never_answered_without_them(
 # -- answers that cannot be passed on, and ids
 
 
-@pytest.mark.parametrize("answer", [plain(b"700 Odd"), plain(b"999 X"), plain(b"200 OK", b"", b"x-a: a\x0bb")])
+def test_an_answer_may_have_many_headers(raw: RawEngine, before: RunningProxy) -> None:
+    many = [b"x-%d: %d" % (number, number) for number in range(3000)]
+    raw.answer = lambda request: plain(b"200 OK", b"ok", *many)
+    with RawClient(before.url) as client:
+        client.socket.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: client.socket.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"ok")
+    assert [line for line in head.split(b"\r\n") if line.startswith(b"x-")] == many
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        plain(b"700 Odd"),
+        plain(b"999 X"),
+        plain(b"200 OK", b"", b"x-a: a\x0bb"),
+        plain(b"200 OK", b"", *[b"a: b"] * 5000),
+    ],
+)
 def test_an_answer_that_is_no_http_is_a_502(raw: RawEngine, before: RunningProxy, answer: bytes) -> None:
     raw.answer = lambda request: answer
     for response in (fetch(before.url, "GET", "/x"), post_chat(before.url, chat([user("Q?")], ["A"]))):

@@ -12,14 +12,24 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final
 
-from prefixpilot.apis import API_OF_NAME, CHAT, Api
+from prefixpilot.apis import API_OF_NAME, APIS, CHAT, Api
 from prefixpilot.apis.base import Message, Prompt, digest, prompt_of
 from prefixpilot.apis.messages import results_end
 from prefixpilot.blocks import text_digest
 from prefixpilot.constraints import UNCONSTRAINED, Constraints
 from prefixpilot.core import ContextBlock
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import Edit, InsertElement, JsonText, RemoveMember, SetText, UnreadableError, kind_of, written
+from prefixpilot.jsontext import (
+    Edit,
+    InsertElement,
+    JsonText,
+    Pointer,
+    RemoveMember,
+    SetText,
+    UnreadableError,
+    kind_of,
+    written,
+)
 from prefixpilot.prompts.blocks import FIELD, BlockOf, read_blocks, read_constraints
 
 SCOPE_FIELDS: Final = (
@@ -58,6 +68,8 @@ SCOPE_FIELDS: Final = (
 _SCOPE: Final = frozenset(SCOPE_FIELDS)
 _ONCE: Final = ("role", "content", "type", "text", "output")
 """Members of messages, items and parts that must not stand twice."""
+_PROMPTS: Final = tuple(dict.fromkeys(member for api in APIS for member in api.members))
+"""Members of bodies that hold a prompt, in some API."""
 
 _REMEDIES: Final = {
     "messages": "give a list with a user message; the blocks go in front of its text",
@@ -217,6 +229,37 @@ def check_once(source: JsonText, api: Api) -> None:
         ours = pointer[0] == FIELD or pointer[0] in api.members
         if ours and (len(pointer) == 1 or pointer[-1] in _ONCE):
             raise UnreadableError(f"has the key {written(pointer)} twice")
+
+
+def misplaced(body: Mapping[str, Any]) -> Pointer | None:
+    """Where ``context_blocks`` stands so that nobody reads it, and can only be meant for us. O(messages).
+
+    That is in ``extra_body`` (an argument of the OpenAI SDK, which puts what it holds into the body itself), and in a
+    message or an item, in which no API has such a member. What is the client's own may have any: metadata, tools,
+    their arguments, texts.
+    """
+    extra = body.get("extra_body")
+    if isinstance(extra, dict) and FIELD in extra:
+        return "extra_body", FIELD
+    for name in _PROMPTS:
+        given = body.get(name)
+        if isinstance(given, list):
+            for i, each in enumerate(given):
+                if type(each) is dict and FIELD in each:
+                    return name, i, FIELD
+    return None
+
+
+def check_placed(source: JsonText, api: Api) -> None:
+    """Whether all blocks stand where they are read.
+
+    Raises:
+        InvalidRequestError: some are :func:`misplaced`; names them.
+    """
+    pointer = misplaced(source.value)
+    if pointer is not None:
+        remedy = f"put {FIELD} beside {api.members[0]}, as a member of the body itself"
+        raise InvalidRequestError(written(pointer), "is not read there", remedy)
 
 
 def _is_prefill(prompt: Prompt) -> bool:

@@ -30,6 +30,7 @@ from prefixpilot.proxy.in_flight import InFlight
 from prefixpilot.proxy.intake import (
     LongBody,
     api_near,
+    api_of_batch,
     check_not_misplaced,
     is_large,
     long_body,
@@ -197,7 +198,9 @@ class ProxyApp:
             message = f"X-PrefixPilot-Mode: explain: there is no plan on this path; send the request to one of {paths}"
             raise RefusedError(400, message, "invalid_request_error", None, "wrong_path")
         elif post and (near := api_near(exchange.path)) is not None:
-            await self._near_model(exchange, near)
+            await self._look_into(exchange, near, salts=self._salts)
+        elif post and (each := api_of_batch(exchange.path)) is not None:
+            await self._look_into(exchange, each, salts=False)
         else:
             length = h.get(exchange.headers, b"content-length")
             body: AsyncIterable[bytes] | None = exchange.stream()
@@ -216,16 +219,16 @@ class ProxyApp:
                 raise BodyTooLargeError
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = await self._call(exchange, data, api)
+        call = await self._call(exchange, data, api, salts=self._salts)
         await exchange.while_connected(self._plan_and_relay(exchange, call))
 
-    async def _call(self, exchange: Exchange, body: bytes, api: Api) -> Call:
-        """The request, salted if that is asked for. Not a step that fails open: what is unsalted must not go out."""
+    async def _call(self, exchange: Exchange, body: bytes, api: Api, *, salts: bool) -> Call:
+        """The request, salted if that is wanted. Not a step that fails open: what is unsalted must not go out."""
         account = current_account()
         call = Call(exchange.headers, body, api, tenant=account.tenant, request_id=account.request_id)
         if self.settings.tracing.enabled:
             account.model = await self._work(call, lambda: model_of(call, self.settings.max_body_bytes))
-        if not self._salts:
+        if not salts:
             return call
         return await self._work(call, lambda: salted(self._tenants, call, self.settings.max_body_bytes))
 
@@ -258,15 +261,15 @@ class ProxyApp:
         self.metrics.count_request("explained")
         await exchange.respond(200, explained(forward))
 
-    async def _near_model(self, exchange: Exchange, api: Api) -> None:
+    async def _look_into(self, exchange: Exchange, api: Api, *, salts: bool) -> None:
         """Nothing is planned on this path, and blocks that are sent to it must not vanish."""
         data, rest = await exchange.read_up_to(self.settings.max_body_bytes)
         if rest is not None:
-            if self._salts:
+            if salts:
                 raise BodyTooLargeError
             await self._pass_long(exchange, long_body(exchange.headers, data, rest))
             return
-        call = await self._call(exchange, data, api)
+        call = await self._call(exchange, data, api, salts=salts)
         await self._work(call, lambda: check_not_misplaced(call, self.settings.max_body_bytes))
         body = call.body if exchange.has_body else None
         await exchange.while_connected(self._delivery.pass_on(exchange, call.headers, body))

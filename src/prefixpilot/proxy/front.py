@@ -15,7 +15,7 @@ from prefixpilot.proxy import logs
 from prefixpilot.proxy.account import OWN, PASSED, Account, Accounts
 from prefixpilot.proxy.call import MAX_ID_CHARS, RefusedError
 from prefixpilot.proxy.in_flight import InFlight
-from prefixpilot.proxy.intake import api_near
+from prefixpilot.proxy.intake import api_near, api_of_batch
 from prefixpilot.proxy.metrics import Metrics, Outcome
 from prefixpilot.proxy.settings import ProxySettings
 from prefixpilot.proxy.tenants import Tenants
@@ -119,9 +119,8 @@ class Front:
             account = Account(urandom(16).hex(), "", "", tenant, status=refusal.status, code=refusal.code)
             self._count(account, refusal.status)
             self._accounts.close(account, [])
-        near = api_near(path)
         error = RefusedError(refusal.status, refusal.message, "invalid_request_error", None, refusal.code)
-        return error.body("chat" if near is None else near.name)
+        return error.body(_shape(path))
 
     def _gone(self, exchange: Exchange, account: Account) -> None:
         account.code = "client_gone"
@@ -163,8 +162,7 @@ class Front:
             return
         if account.api != OWN:
             self._count(account, refusal.status)
-        near = None if account.api == OWN else api_near(exchange.path)
-        body = refusal.body("chat" if near is None else near.name)
+        body = refusal.body("chat" if account.api == OWN else _shape(exchange.path))
         await exchange.respond(refusal.status, body, more=refusal.headers)
 
     def _count(self, account: Account, status: int) -> None:
@@ -186,6 +184,12 @@ def _account(exchange: Exchange, own: bool, tenant: TenantId) -> Account:
         tenant,
         OWN if own else PASSED if api is None else api.name,
     )
+
+
+def _shape(path: bytes) -> str:
+    """The API as which an error is written to whoever asked for that path."""
+    api = api_near(path) or api_of_batch(path)
+    return "chat" if api is None else api.name
 
 
 def _broken_off(error: EngineBrokeOffError) -> RefusedError:

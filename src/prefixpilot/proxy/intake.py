@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
-from prefixpilot.apis import APIS, CHAT, COMPLETIONS, Api
+from prefixpilot.apis import APIS, CHAT, COMPLETIONS, MESSAGES, Api
 from prefixpilot.errors import InvalidRequestError
-from prefixpilot.jsontext import JsonText, NoObjectError, UnreadableError
+from prefixpilot.jsontext import JsonText, NoObjectError, Pointer, UnreadableError, written
 from prefixpilot.prompts.blocks import FIELD
-from prefixpilot.prompts.request import BlocksRequest
+from prefixpilot.prompts.request import BlocksRequest, misplaced
 from prefixpilot.proxy.call import Call, RefusedError, is_encoded, may_carry_blocks, names_field, unfold
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.wire import headers as h
@@ -29,6 +29,9 @@ _NATIVE: Final = (
     *(b"/api/chat", b"/api/generate"),
 )
 """Ends of the engines' own paths (llama.cpp, vLLM, SGLang, TGI, SageMaker's, Ollama) on which nothing is planned."""
+
+_BATCHES: Final = b"/messages/batches"
+"""End of the path to which a list of requests is sent at once (Anthropic)."""
 
 _LONGEST_KEY: Final = len(FIELD) * len(r"\u0063") * 4
 """Bytes of the key at most: each character written as an escape, in UTF-32."""
@@ -54,11 +57,16 @@ def api_near(path: bytes) -> Api | None:
     return next(near, COMPLETIONS if plain.endswith(_NATIVE) else None)
 
 
+def api_of_batch(path: bytes) -> Api | None:
+    """The API of the requests in a batch that is sent to that path."""
+    return MESSAGES if plain_path(path).endswith(_BATCHES) else None
+
+
 def check_not_misplaced(call: Call, max_bytes: int) -> None:
     """Refuse blocks sent to a path on which nothing would take them: the engine would answer without them.
 
     Args:
-        call: its API is the one that is near.
+        call: its API is the one that is near, or that of the requests in a batch.
 
     Raises:
         RefusedError: a 400 that names the path to use; also for a body that may hold them and cannot be read.
@@ -75,13 +83,27 @@ def check_not_misplaced(call: Call, max_bytes: int) -> None:
     except UnreadableError as error:
         message = f"{FIELD}: may stand in this body, which {error}, and is not read on this path"
         raise _misplaced(message, call.api) from None
-    if FIELD in document:
-        raise _misplaced(f"{FIELD}: is not read on this path", call.api)
+    for at, body_of in _bodies(document):
+        inside = (FIELD,) if FIELD in body_of else misplaced(body_of)
+        if inside is not None:
+            field = written((*at, *inside))
+            raise _misplaced(f"{field}: is not read on this path", call.api, field)
 
 
-def _misplaced(message: str, api: Api) -> RefusedError:
+def _bodies(document: dict[str, Any]) -> Iterator[tuple[Pointer, dict[str, Any]]]:
+    """What may be meant as a body, and where it stands: all of it, and in a batch each request and its ``params``."""
+    yield (), document
+    requests = document.get("requests")
+    for i, request in enumerate(requests if isinstance(requests, list) else ()):
+        if isinstance(request, dict):
+            yield ("requests", i), request
+            if isinstance(params := request.get("params"), dict):
+                yield ("requests", i, "params"), params
+
+
+def _misplaced(message: str, api: Api, field: str = FIELD) -> RefusedError:
     remedy = f"send the request to {api.paths[0].decode()}"
-    return RefusedError(400, f"{message}; {remedy}", "invalid_request_error", FIELD, "wrong_path")
+    return RefusedError(400, f"{message}; {remedy}", "invalid_request_error", field, "wrong_path")
 
 
 class LongBody:

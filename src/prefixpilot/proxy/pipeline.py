@@ -184,10 +184,11 @@ class Pipeline:
         return Observation(self._learner, forward, answer)
 
     def told(self, forward: Forward, status: int) -> bytes | None:
-        """The plan header that goes with an answer: a turn that the engine has refused is recorded only if it was
-        before."""
+        """The plan header that goes with an answer: a turn that the engine has refused, or whose conversation was
+        deleted meanwhile, is recorded only if it was before."""
         header, ticket = forward.plan_header, forward.ticket
-        if header is None or 200 <= status < 300:
+        deleted = ticket.turn is not None and ticket.turn.lineage.deleted
+        if header is None or (200 <= status < 300 and not deleted):
             return header
         known = ticket.key is not None and ticket.turn is not None and self._ledger.holds(ticket.key, ticket.turn)
         told = header if known else self.attempt("report", lambda: unrecorded(header))

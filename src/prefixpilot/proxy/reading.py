@@ -9,7 +9,7 @@ from prefixpilot.apis.base import Prompt
 from prefixpilot.errors import InvalidRequestError
 from prefixpilot.jsontext import JsonText, KnownElements, NoObjectError, UnreadableError
 from prefixpilot.prompts.blocks import FIELD
-from prefixpilot.prompts.request import BlocksRequest, check_once
+from prefixpilot.prompts.request import BlocksRequest, check_once, check_placed
 from prefixpilot.proxy.call import Call, Options, check_request_id, may_carry_blocks, unfold
 from prefixpilot.proxy.steps import Parse
 from prefixpilot.proxy.turns import bounded
@@ -59,6 +59,7 @@ class BodyReader:
         except UnreadableError as error:
             self._refuse(call, options, error)
             return None
+        check_placed(source, call.api)
         asked = self._parse(source.value, call.api, history=options.conversation is not None)
         if asked is None:
             return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -27,6 +28,7 @@ _TOLD_BY_US: Final = (
 )
 """What uvicorn says of an answer that breaks off as the engine's did, and of what is no HTTP. Both are in our log."""
 
+_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)*+")
 _ALL_CAME: Final = frozenset((h11.DONE, h11.MUST_CLOSE))
 
 log = logging.getLogger(__name__)
@@ -113,7 +115,9 @@ class ClientWire(h11.Connection, Wire):
         return self.their_state in _ALL_CAME
 
     def next_event(self) -> Any:
-        """As h11, and note the target."""
+        """As h11, and note the target; empty lines before a request are none of it (RFC 9112, 2.2)."""
+        if self.their_state is h11.IDLE and self._begins_with_end_of_line():
+            return h11.NEED_DATA
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
@@ -124,6 +128,15 @@ class ClientWire(h11.Connection, Wire):
             self.too_long = error.error_status_hint == 431
             raise
         return event
+
+    def _begins_with_end_of_line(self) -> bool:
+        """Drop the empty lines that have come; whether the next may be one, of which the half is there."""
+        waiting = self.trailing_data[0]
+        lines = _EMPTY_LINES.match(waiting)
+        assert lines is not None  # it matches nothing, too
+        if lines.end():
+            self._receive_buffer.maybe_extract_at_most(lines.end())
+        return waiting[lines.end() :] == b"\r"
 
     def send(self, event: Any) -> Any:
         """As h11, with our reason phrase; a head that waits comes with what is sent next."""
@@ -194,12 +207,17 @@ class ClientProtocol(H11Protocol):
         self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn; a head that has begun and not ended has the bound, too."""
+        """As uvicorn; what has come and is no whole request, an empty line too, is followed by one within the bound.
+
+        What follows the last request is not read (RFC 9112, 9.6).
+        """
+        if self.conn.their_state is h11.MUST_CLOSE:
+            return
         super().data_received(data)
         waiting = self.conn.their_state is h11.IDLE
         if not waiting:
             self._stop_timer()
-        elif self._head_timer is None and self.conn.trailing_data[0]:
+        elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:

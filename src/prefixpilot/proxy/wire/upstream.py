@@ -24,6 +24,9 @@ except ImportError:
 KEEP_ALIVE_S: Final = 2.0
 """Shorter than the 5 s after which common engines close an idle connection: few POSTs meet a closing one."""
 MAX_HEADER_BYTES: Final = 64 * 1024
+"""Of each header of an answer."""
+MAX_HEADERS: Final = 4096
+"""Of an answer; aiohttp takes 128 unless told otherwise."""
 PIECE_BYTES: Final = 256 * 1024
 """A longer body is written in pieces, so that no copy of all of it is made at once."""
 IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
@@ -108,6 +111,7 @@ class Upstream:
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             max_line_size=MAX_HEADER_BYTES,
             max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
         )
 
     async def close(self) -> None:
