@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 COLOURS = ("#b8b8b8", "#d9a066", "#8fb3d9", "#4878a8", "#c0392b", "#7f9f7f", "#9b7fb5", "#555555")
 
@@ -36,13 +37,15 @@ def lines(title: str, panels: Mapping[str, Mapping[str, tuple[Sequence[float], S
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(8.6, 0.5 + 2.1 * rows), layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(f"{title}, over requests", fontsize=10)
     for place, (name, series) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(rows, columns, place)
         for arm, (x, y) in series.items():
             axes.plot(x, y, color=_colour(list(series), arm), label=arm)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_ylim(bottom=0)
+        if axes.get_ylim()[1] > 1000:
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
