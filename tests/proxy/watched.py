@@ -172,13 +172,11 @@ class Watched:
     def left(self) -> Left:
         loop, upstream = self._app.loop, self._app._engines.all[0].upstream
         assert loop is not None and upstream._pooled is not None and upstream._fresh is not None
-        sessions = (upstream._pooled, upstream._fresh)
-        connectors = [session.connector for session in sessions if session.connector is not None]
         return Left(
             len(self._app._front._in_flight),
             len(asyncio.all_tasks(loop)),
             len(self.proxy._server.server_state.connections),
-            sum(len(connector._acquired) for connector in connectors),
+            sum(len(connector._acquired) for connector in (upstream._pooled, upstream._fresh)),
         )
 
     def lines(self, before: Mark) -> list[dict[str, Any]]:

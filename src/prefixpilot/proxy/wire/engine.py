@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from prefixpilot.errors import MissingExtraError
@@ -20,6 +20,12 @@ except ImportError:
 
 FRAMING: Final = (b"connection", b"content-length", b"transfer-encoding")
 """Headers that aiohttp decides upon, unless the client sent them. It need not know the others: the head is ours."""
+MAX_HEADER_BYTES: Final = 64 * 1024
+"""Of each header of an answer."""
+MAX_HEADERS: Final = 4096
+"""Of an answer; aiohttp takes 128 unless told otherwise."""
+NOT_ADDED: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""Headers that aiohttp would add. They are not sent, since the head is ours: to make them would be for nothing."""
 
 
 class LostError(Exception):
@@ -152,6 +158,49 @@ class EngineRequest(aiohttp.ClientRequest):
         else:
             super().update_body_from_data(body, *args, **kwargs)
 
+    async def answered(self, connector: EngineConnector, timeouts: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The response when its head has come: one attempt, on a connection of that connector.
+
+        This is what is left of aiohttp's session if nobody wants its cookies, redirects, proxies, retries and traces.
+
+        Raises:
+            LostError: no answer, or none that HTTP can be read from.
+            TimeoutError: as aiohttp's.
+        """
+        try:
+            connection = await self._connected(connector, timeouts)
+            try:
+                assert connection.protocol is not None
+                connection.protocol.set_response_params(
+                    skip_payload=self.method == "HEAD",
+                    read_until_eof=True,
+                    auto_decompress=False,
+                    read_timeout=timeouts.sock_read,
+                    max_line_size=MAX_HEADER_BYTES,
+                    max_field_size=MAX_HEADER_BYTES,
+                    max_headers=MAX_HEADERS,
+                )
+                response = await self.send(connection)
+                try:
+                    await response.start(connection)
+                except BaseException:
+                    response.close()
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+            return response
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise LostError(error, stale=self.stale and _is_disconnect(error), silent=self.silent) from error
+
+    async def _connected(self, connector: EngineConnector, timeouts: aiohttp.ClientTimeout) -> Connection:
+        try:
+            return await connector.connect(self, [], timeouts)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {self.url}") from error
+
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Note the connection, and that a request begins on it."""
         assert isinstance(conn.protocol, EngineProtocol)
@@ -190,29 +239,6 @@ class EngineRequest(aiohttp.ClientRequest):
     def stale(self) -> bool:
         """Whether it went out on a used connection and nothing has come back."""
         return self.protocol is not None and self.protocol.requests > 1 and not self.protocol.received
-
-
-Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
-
-
-def verbatim(
-    method: bytes, target: bytes, headers: RawHeaders, sent: Callable[[], object] | None = None
-) -> Callable[..., Awaitable[aiohttp.ClientResponse]]:
-    """A middleware of aiohttp: this head, and one attempt only (aiohttp would send some methods twice); ``sent`` as in
-    :class:`EngineRequest`."""
-
-    async def send(request: aiohttp.ClientRequest, handler: Handler) -> aiohttp.ClientResponse:
-        assert isinstance(request, EngineRequest)
-        request.verbatim = method, target, headers
-        request.sent = sent
-        try:
-            return await handler(request)
-        except TimeoutError:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise LostError(error, stale=request.stale and _is_disconnect(error), silent=request.silent) from error
-
-    return send
 
 
 def _is_disconnect(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from prefixpilot.errors import EngineError, MissingExtraError
 from prefixpilot.proxy.settings import ProxySettings
-from prefixpilot.proxy.wire.engine import FRAMING, EngineConnector, EngineRequest, LostError, verbatim
+from prefixpilot.proxy.wire.engine import FRAMING, NOT_ADDED, EngineConnector, EngineRequest, LostError
 from prefixpilot.proxy.wire.headers import NOT_SENT_ON, RawHeaders, end_to_end, unsendable, without
 
 try:
@@ -23,10 +23,6 @@ except ImportError:
 
 KEEP_ALIVE_S: Final = 2.0
 """Shorter than the 5 s after which common engines close an idle connection: few POSTs meet a closing one."""
-MAX_HEADER_BYTES: Final = 64 * 1024
-"""Of each header of an answer."""
-MAX_HEADERS: Final = 4096
-"""Of an answer; aiohttp takes 128 unless told otherwise."""
 PIECE_BYTES: Final = 256 * 1024
 """A longer body is written in pieces, so that no copy of all of it is made at once."""
 IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
@@ -87,38 +83,24 @@ class Upstream:
         self._root = settings.engine_root
         self._url = URL(self._root + "/", encoded=True)
         self._prefix = self._url.raw_path.rstrip("/").encode("ascii")
-        self._pooled: aiohttp.ClientSession | None = None
-        self._fresh: aiohttp.ClientSession | None = None
+        self._timeouts = aiohttp.ClientTimeout(
+            total=None, sock_connect=settings.connect_timeout, sock_read=settings.idle_timeout
+        )
+        self._pooled: EngineConnector | None = None
+        self._fresh: EngineConnector | None = None
 
     async def start(self) -> None:
         """Open the client. No connection is made yet."""
         limit, one_stream = self._settings.max_connections, self._url.scheme == "http"
         idle = self._settings.idle_timeout
-        self._pooled = self._session(
-            EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, write_timeout=idle, one_stream=one_stream)
-        )
-        self._fresh = self._session(EngineConnector(limit=limit, keep_alive=0, write_timeout=idle))
-
-    def _session(self, connector: EngineConnector) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=connector,
-            request_class=EngineRequest,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=self._settings.connect_timeout, sock_read=self._settings.idle_timeout
-            ),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+        self._pooled = EngineConnector(limit=limit, keep_alive=KEEP_ALIVE_S, write_timeout=idle, one_stream=one_stream)
+        self._fresh = EngineConnector(limit=limit, keep_alive=0, write_timeout=idle)
 
     async def close(self) -> None:
         """Close all connections."""
-        for session in (self._pooled, self._fresh):
-            if session is not None:
-                await session.close()
+        for connector in (self._pooled, self._fresh):
+            if connector is not None:
+                await connector.close()
 
     @asynccontextmanager
     async def request(
@@ -197,7 +179,7 @@ class Upstream:
 
     async def _attempt(
         self,
-        session: aiohttp.ClientSession,
+        connector: EngineConnector,
         head: Head,
         body: bytes | AsyncIterable[bytes] | None,
         sent: Callable[[], object] | None,
@@ -214,14 +196,16 @@ class Upstream:
             data = _pieces(body)
         else:
             data = BytesPayload(body)
-        return await session.request(
+        request = EngineRequest(
             method.decode("ascii"),
             self._url,
             headers=fields,
+            skip_auto_headers=NOT_ADDED,
             data=data,
-            allow_redirects=False,
-            middlewares=(verbatim(*head, sent),),
+            loop=asyncio.get_running_loop(),
         )
+        request.verbatim, request.sent = head, sent
+        return await request.answered(connector, self._timeouts)
 
     async def probe(self) -> str | None:
         """Ask the engine for ``/health``; what is wrong with it, or ``None``. An engine without that path is fine."""
