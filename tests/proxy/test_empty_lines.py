@@ -60,3 +60,25 @@ def test_behind_an_empty_line_a_request_is_waited_for_within_the_bound(plain_fir
         await server.lose()
 
     asyncio.run(case())
+
+
+@pytest.mark.parametrize("rest", [[b"0123456789"], [b"01", b"23456789"], [b"01"], [b"0", b"1"]])
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_the_rest_of_a_body_that_was_answered_leaves_no_connection_without_a_bound(
+    plain_first: bool, rest: list[bytes]
+) -> None:
+    async def case() -> None:
+        server = Server(plain=plain_first)
+        await server.send([plain(b"/early", b"abc" + b"0123456789")[: -len(b"0123456789")]])
+        assert server.transport.writes and not server.transport.closed
+        await server.send(rest)
+        protocol = server.transport.protocol
+        timers = [each for each in (protocol._head_timer, protocol.timeout_keep_alive_task) if each is not None]
+        assert any(not timer.cancelled() for timer in timers)
+        for timer in timers:
+            timer._run()
+        await settled()
+        assert (server.transport.closed, server.app.refused) == (True, [])
+        await server.lose()
+
+    asyncio.run(case())

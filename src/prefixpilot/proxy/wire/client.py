@@ -207,15 +207,15 @@ class ClientProtocol(H11Protocol):
         self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn; what has come and is no whole request, an empty line too, is followed by one within the bound.
+        """As uvicorn; what has come and is no whole request, an empty line or the rest of a body that has been answered,
+        is followed by one within the bound.
 
         What follows the last request is not read (RFC 9112, 9.6).
         """
         if self.conn.their_state is h11.MUST_CLOSE:
             return
         super().data_received(data)
-        waiting = self.conn.their_state is h11.IDLE
-        if not waiting:
+        if self.conn.their_state is not h11.IDLE and not self._answered:
             self._stop_timer()
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_timeout, self._give_up)
@@ -231,11 +231,16 @@ class ClientProtocol(H11Protocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    @property
+    def _answered(self) -> bool:
+        """The answer to the last request is over, though its body may not be."""
+        return self.cycle is not None and self.cycle.response_complete
+
     def _give_up(self) -> None:
         self._head_timer = None
-        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+        if self.transport.is_closing() or (self.conn.their_state is not h11.IDLE and not self._answered):
             return
-        if self.conn.trailing_data[0]:
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._refuse(408, "the request's head did not come to its end in time", "request_timeout")
         else:
             self.transport.close()

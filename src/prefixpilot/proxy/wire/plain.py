@@ -123,8 +123,6 @@ class PlainProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """The rest of a body, then a request, or what is to be another after the one that is answered."""
-        if self.timeout_keep_alive_task is not None:
-            self._stop_keep_alive()
         if self._left:
             data = self._feed_body(data)
         if not data:
@@ -136,6 +134,7 @@ class PlainProtocol(HttpToolsProtocol):
             self._begin(data)
 
     def _begin(self, data: bytes) -> None:
+        self._stop_keep_alive()  # not sooner: the rest of a body that was answered before its end is no request
         end = data.find(b"\r\n\r\n", 0, self._max_head) + 4
         head = PLAIN.fullmatch(data, 0, end) if end >= 4 else None
         length = int(head["length"] or 0) if head is not None else 0
@@ -269,7 +268,6 @@ class PlainProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._next and not self.transport.is_closing():
             data, self._next = self._next, b""
-            self._stop_keep_alive()
             self._begin(data)
 
 
