@@ -31,6 +31,7 @@ SAID = "Said."
 ANSWER = json.dumps(
     {"choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}, "finish_reason": "stop"}]}
 ).encode()
+ANSWER_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
 
 
 def answer(request: RawRequest) -> bytes:
@@ -82,6 +83,26 @@ def test_the_report_of_a_request_that_goes_out_twice_is_made_once(raw: RawEngine
     with serve_in_thread(settings, app=app) as proxy:
         got = [post_chat(proxy.url, chat([user("q")], ["one"]), **{"x-request-id": name}) for name in "ab"]
     assert [each.status for each in got] == [200, 200] and described == ["a", "b"]
+
+
+REFUSED = plain(b"500 Internal Server Error", b"{}", b"content-type: application/json")
+HALF = ANSWER_HEAD + b"{"
+
+
+@pytest.mark.parametrize(
+    ("answered", "status", "recorded"),
+    [(None, 502, False), (REFUSED, 500, False), (HALF, 502, False), (b"", 200, True)],
+)
+def test_a_kept_plan_says_what_has_become_of_its_turn(
+    raw: RawEngine, answered: bytes | None, status: int, recorded: bool
+) -> None:
+    raw.answer = lambda request: answer(request) if answered == b"" else answered
+    raw.hangs_up = lambda request: True
+    headers = {"x-request-id": "r", "x-prefixpilot-conversation": "c"}
+    with serve_in_thread(ProxySettings(raw.url, port=0, drain_timeout=2)) as proxy:
+        got = post_chat(proxy.url, chat([user("q")], ["one"]), **headers)
+        plan = fetch(proxy.url, "GET", "/plans/r").json()
+    assert (got.status, plan["recorded"]) == (status, recorded)
 
 
 # -- the turn

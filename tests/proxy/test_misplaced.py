@@ -90,6 +90,32 @@ def test_blocks_in_a_place_that_nobody_reads_are_refused(
     assert error.get("param", field) == field
 
 
+@pytest.mark.parametrize(("api", "member"), [("chat", "messages"), ("messages", "messages"), ("responses", "input")])
+def test_so_are_those_in_a_part_of_a_message(raw: RawEngine, before: RunningProxy, api: str, member: str) -> None:
+    given = body(api, ["Q?"], ["A"])
+    given[member][0]["content"] = [{"type": "text", "text": "Q?"}, {"type": "text", "text": "!", **BLOCKS}]
+    answer = fetch(before.url, "POST", path_of(api), given)
+    assert (answer.status, raw.requests) == (400, [])
+    assert answer.json()["error"]["message"].startswith(f"{member}[0].content[1].context_blocks: is not read there")
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+@pytest.mark.parametrize("place", ["extra_body", "message", "part", "batch"])
+def test_none_is_refused_nowhere(raw: RawEngine, before: RunningProxy, place: str, nothing: Any) -> None:
+    """Clients that write all of their optional members."""
+    none = {"context_blocks": nothing}
+    part = {"type": "text", "text": "Q?", **(none if place == "part" else {})}
+    given: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    if place == "extra_body":
+        given["extra_body"] = none
+    elif place == "message":
+        given["messages"][0] |= none
+    elif place == "batch":
+        given = {"requests": [{"custom_id": "1", "params": {**given, **none}}]}
+    answer = fetch(before.url, "POST", BATCHES if place == "batch" else path_of("messages"), given)
+    assert (answer.status, len(raw.requests)) == (200, 1)
+
+
 TOOL = {"type": "object", "properties": {"context_blocks": {"type": "array"}, "extra_body": BLOCKS}}
 OWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chat", {"metadata": {"context_blocks": "3"}}),

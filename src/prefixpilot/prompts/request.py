@@ -232,21 +232,25 @@ def check_once(source: JsonText, api: Api) -> None:
 
 
 def misplaced(body: Mapping[str, Any]) -> Pointer | None:
-    """Where ``context_blocks`` stands so that nobody reads it, and can only be meant for us. O(messages).
+    """Where ``context_blocks`` stands so that nobody reads it, and can only be meant for us. O(messages and parts).
 
     That is in ``extra_body`` (an argument of the OpenAI SDK, which puts what it holds into the body itself), and in a
-    message or an item, in which no API has such a member. What is the client's own may have any: metadata, tools,
-    their arguments, texts.
+    message, an item or a part of one, in which no API has such a member; what is ``null`` or empty loses nothing. What
+    is the client's own may have any: metadata, tools, their arguments, texts.
     """
     extra = body.get("extra_body")
-    if isinstance(extra, dict) and FIELD in extra:
+    if isinstance(extra, dict) and extra.get(FIELD):
         return "extra_body", FIELD
     for name in _PROMPTS:
         given = body.get(name)
-        if isinstance(given, list):
-            for i, each in enumerate(given):
-                if type(each) is dict and FIELD in each:
+        for i, each in enumerate(given if isinstance(given, list) else ()):
+            if type(each) is dict:
+                if each.get(FIELD):
                     return name, i, FIELD
+                parts = each.get("content")
+                for k, part in enumerate(parts if type(parts) is list else ()):
+                    if type(part) is dict and part.get(FIELD):
+                        return name, i, "content", k, FIELD
     return None
 
 

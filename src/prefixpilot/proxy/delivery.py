@@ -75,7 +75,6 @@ class Delivery:
     async def to_model(self, exchange: Exchange, call: Call, forward: Forward, target: bytes) -> None:
         """A request to one of the four APIs, by what it decided; the answer to the client."""
         headers = _request_headers(call, forward, named=self._engines.names_requests)
-        asked = await self._asked(call, forward)
 
         async def send(engine: Engine, seat: Seat | None, spare: bool) -> None:
             account = current_account()
@@ -87,11 +86,12 @@ class Delivery:
                 way = _Way(engine, seat, spare, target, sending.headers, sending.body)
                 await self._relay(exchange, way, forward, watch)
 
-        routed, home = (None, None) if asked is None else (asked.routed, self._engines.responses.of(asked.previous))
         try:
+            asked = await self._asked(call, forward)
+            routed, home = (None, None) if asked is None else (asked.routed, self._engines.responses.of(asked.previous))
             await self._send(exchange, routed, home, send, lambda error: True)
         finally:
-            forward.tell()  # its report is kept whatever has become of it
+            self._pipeline.over(forward)
 
     async def pass_on(self, exchange: Exchange, headers: h.RawHeaders, body: Body) -> None:
         """Any other request, as it came, to an engine that is fit."""

@@ -84,7 +84,7 @@ def check_not_misplaced(call: Call, max_bytes: int) -> None:
         message = f"{FIELD}: may stand in this body, which {error}, and is not read on this path"
         raise _misplaced(message, call.api) from None
     for at, body_of in _bodies(document):
-        inside = (FIELD,) if FIELD in body_of else misplaced(body_of)
+        inside = (FIELD,) if body_of.get(FIELD) else misplaced(body_of)
         if inside is not None:
             field = written((*at, *inside))
             raise _misplaced(f"{field}: is not read on this path", call.api, field)

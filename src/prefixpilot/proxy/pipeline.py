@@ -38,7 +38,7 @@ from prefixpilot.proxy.call import (
 )
 from prefixpilot.proxy.control.controller import RouteState
 from prefixpilot.proxy.control.trials import Trials
-from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Teller, untouched
+from prefixpilot.proxy.forward import NOTHING_TO_LEARN, Forward, Teller, Ticket, untouched
 from prefixpilot.proxy.known import KnownTexts
 from prefixpilot.proxy.learning import Learner, Observation
 from prefixpilot.proxy.memory.ledger import Ledger
@@ -190,9 +190,19 @@ class Pipeline:
         deleted = ticket.turn is not None and ticket.turn.lineage.deleted
         if header is None or (200 <= status < 300 and not deleted):
             return header
-        known = ticket.key is not None and ticket.turn is not None and self._ledger.holds(ticket.key, ticket.turn)
-        told = header if known else self.attempt("report", lambda: unrecorded(header))
+        told = header if self._holds(ticket) else self.attempt("report", lambda: unrecorded(header))
         return None if isinstance(told, Failed) else told
+
+    def over(self, forward: Forward) -> None:
+        """A request is over, whatever came of it: its report is kept, and calls its turn recorded only if it is."""
+        forward.tell()
+        report, ticket = forward.report, forward.ticket
+        told = report is not None and report.recorded and ticket.turn is not None
+        if told and self.attempt("report", lambda: self._holds(ticket)) is False:
+            self.attempt("report", lambda: self._teller.plans.unrecord(forward.request_id))
+
+    def _holds(self, ticket: Ticket) -> bool:
+        return ticket.key is not None and ticket.turn is not None and self._ledger.holds(ticket.key, ticket.turn)
 
     def attempt(self, step: str, action: Callable[[], T]) -> T | Failed:
         """The fail-open point: the only broad ``except`` of the package. What a client did wrong passes."""
@@ -235,7 +245,7 @@ class Pipeline:
         placed = in_parts(draft.asked, texts, planned)
         edits = draft.ended([*placed, *draft.front_edits, *self._trials.edits(draft.asked.prompt)])
         body = self._place(draft.source, edits)
-        marked = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
+        marked = self._marked(draft.source, body, draft.call, draft.options, draft.stable)
         return body if marked is None else marked
 
     def _prefaced(self, prompt: Prompt, options: Options) -> Prefaced:
@@ -254,7 +264,7 @@ class Pipeline:
         body = self.attempt("place", lambda: self._place(draft.source, edits) if edits else None)
         if isinstance(body, Failed):
             return as_came
-        body = self._marked(draft.source, body, draft.call, draft.options, _stable(draft))
+        body = self._marked(draft.source, body, draft.call, draft.options, draft.stable)
         if body is None:
             return _fronted(as_came, draft)
         outcome: Outcome = "planned" if as_came.outcome == "passthrough" else as_came.outcome
@@ -370,16 +380,6 @@ class Pipeline:
             usage_asked=bool(more),
             changes=changes,
         )
-
-
-def _stable(draft: Draft) -> int | None:
-    """How many messages the client will send again as they are sent now: blocks only if the conversation is named."""
-    messages = draft.asked.body.get("messages")
-    if draft.options.conversation is not None and isinstance(messages, list):
-        return len(messages)
-    newest = draft.asked.newest_user
-    at = draft.asked.prompt.messages[newest].pointer if newest >= 0 and draft.asked.blocks else ()
-    return at[1] if len(at) > 1 and isinstance(at[1], int) else None
 
 
 def _fronted(forward: Forward, draft: Draft) -> Forward:

@@ -244,6 +244,12 @@ class RecentPlans:
             _, oldest = self._reports.popitem(last=False)
             self._size -= _size(oldest)
 
+    def unrecord(self, request_id: RequestId) -> None:
+        """The turn of that request, if it is still kept, was not recorded after all."""
+        report = self._reports.get(request_id)
+        if isinstance(report, KeptReport):
+            self._reports[request_id] = report._replace(about={**report.about, "recorded": False})
+
     def clear(self) -> int:
         """Forget all; returns how many there were."""
         gone = len(self._reports)

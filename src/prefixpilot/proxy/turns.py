@@ -130,6 +130,16 @@ class Draft:
         """The edits that keep the front steady, of the client's body."""
         return () if self.front is None else self.front.edits
 
+    @property
+    def stable(self) -> int | None:
+        """How many messages the client will send again as they are sent now: blocks only if the conversation is named."""
+        messages = self.asked.body.get("messages")
+        if self.options.conversation is not None and isinstance(messages, list):
+            return len(messages)
+        newest = self.asked.newest_user
+        at = self.asked.prompt.messages[newest].pointer if newest >= 0 and self.asked.blocks else ()
+        return at[1] if len(at) > 1 and isinstance(at[1], int) else None
+
     def ended(self, edits: Iterable[Edit]) -> tuple[Edit, ...]:
         """Edits of the client's body, and the exact times behind user messages."""
         return tuple(edits) if self.front is None else self.front.steadied.ended(edits)

@@ -207,8 +207,8 @@ class ClientProtocol(H11Protocol):
         self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn; what has come and is no whole request, an empty line or the rest of a body that has been answered,
-        is followed by one within the bound.
+        """As uvicorn; what has come and is no whole request, an empty line or the rest of a body that was answered
+        before, is followed by one within the bound.
 
         What follows the last request is not read (RFC 9112, 9.6).
         """
