@@ -132,8 +132,8 @@ class Draft:
 
     @property
     def stable(self) -> int | None:
-        """How many messages the client will send again as they are sent now: with blocks only if the conversation has an
-        id."""
+        """How many messages the client will send again as they are sent now; with blocks only if it names the
+        conversation."""
         messages = self.asked.body.get("messages")
         if self.options.conversation is not None and isinstance(messages, list):
             return len(messages)
