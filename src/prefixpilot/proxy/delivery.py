@@ -87,7 +87,7 @@ class Delivery:
                 await self._relay(exchange, way, forward, watch)
 
         try:
-            asked = await self._asked(call, forward)
+            asked = await self._asked(call, forward) if self._engines.several else None
             routed, home = (None, None) if asked is None else (asked.routed, self._engines.responses.of(asked.previous))
             await self._send(exchange, routed, home, send, lambda error: True)
         finally:
@@ -112,8 +112,6 @@ class Delivery:
 
     async def _asked(self, call: Call, forward: Forward) -> Asked | None:
         """The request as routing sees it; an error of ours leaves the choice to chance."""
-        if not self._engines.several:
-            return None
         most = self._settings.max_body_bytes
         seen = await self._work(call, lambda: self._pipeline.attempt("route", lambda: asked(call, forward, most)))
         return None if isinstance(seen, Failed) else seen

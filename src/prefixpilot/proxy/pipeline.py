@@ -245,7 +245,7 @@ class Pipeline:
         placed = in_parts(draft.asked, texts, planned)
         edits = draft.ended([*placed, *draft.front_edits, *self._trials.edits(draft.asked.prompt)])
         body = self._place(draft.source, edits)
-        marked = self._marked(draft.source, body, draft.call, draft.options, draft.stable)
+        marked = self._marked(draft.source, body, draft.call, draft.options, draft)
         return body if marked is None else marked
 
     def _prefaced(self, prompt: Prompt, options: Options) -> Prefaced:
@@ -264,20 +264,21 @@ class Pipeline:
         body = self.attempt("place", lambda: self._place(draft.source, edits) if edits else None)
         if isinstance(body, Failed):
             return as_came
-        body = self._marked(draft.source, body, draft.call, draft.options, draft.stable)
+        body = self._marked(draft.source, body, draft.call, draft.options, draft)
         if body is None:
             return _fronted(as_came, draft)
         outcome: Outcome = "planned" if as_came.outcome == "passthrough" else as_came.outcome
         return replace(_fronted(as_came, draft), body=body, outcome=outcome, touched=True)
 
     def _marked(
-        self, source: JsonText, body: bytes | None, call: Call, options: Options, stable: int | None
+        self, source: JsonText, body: bytes | None, call: Call, options: Options, draft: Draft | None
     ) -> bytes | None:
         """The body, with a provider's marks if they are on and nothing fails; ``None``: ``source`` goes as it came."""
         preface = self._preface
         if preface is None or not preface.marks(call.api.name, options):
             return body
         data = source.edited(()) if body is None else body
+        stable = None if draft is None else draft.stable
         marked = self.attempt("marks", lambda: preface.hosted.marked(data, stable))
         return body if marked is None or isinstance(marked, Failed) else marked
 

@@ -183,7 +183,9 @@ class Engines:
         return seat
 
     def sent(self, forward: Forward, engine: Engine) -> None:
-        """A request goes to that engine."""
+        """A request goes to that engine. Of one engine nobody asks which it was."""
+        if not self.several:
+            return
         plans = (plan.request_id for plan in forward.ticket.plans)
         self._holders.sent(chain((forward.request_id,), plans), engine.number)
 

@@ -21,7 +21,6 @@ from prefixpilot.proxy.memory.conversation import Conversation
 from prefixpilot.proxy.memory.history import Chain, History
 from prefixpilot.proxy.memory.journal import NO_JOURNAL, Erased, Journal
 from prefixpilot.proxy.memory.records import (
-    GONE,
     MAX_REPLIES,
     NOTHING_RESTORED,
     Brought,
@@ -173,8 +172,8 @@ class Ledger:
         conversation = self._conversations.get(key)
         if conversation is None:
             earlier = with_newest or len(history.chains) > 1
-            found = GONE if earlier and self._is_gone(key) else NOTHING_RESTORED
-            return replace(found, lineage=self._beginning.setdefault(key, Lineage()))
+            lineage = self._beginning.setdefault(key, Lineage())
+            return Restoration(gone=earlier and self._is_gone(key), lineage=lineage)
         self._use(key, conversation)
         restored = self._restore(conversation, history, with_newest, brought)
         deepest = max(restored.turns, default=-1)

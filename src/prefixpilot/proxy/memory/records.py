@@ -263,4 +263,3 @@ class Restoration:
 
 
 NOTHING_RESTORED: Final = Restoration()
-GONE: Final = Restoration(gone=True)
