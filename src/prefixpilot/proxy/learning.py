@@ -80,8 +80,9 @@ class Observation:
     """One answer going by. Nothing that goes wrong here reaches the client.
 
     Attributes:
-        holds_last: the answer is one document, and is known only with its last byte; pass that on after ``finish``, so
-            that the client's next request finds this turn recorded. Known once the first bytes have been fed.
+        holds_last: the answer is one document, and is known only with its last byte; call ``finish`` before anything is
+            read that the client sends behind it, so that this finds the turn recorded. Known once the first bytes have
+            been fed.
     """
 
     def __init__(self, learner: Learner, forward: Forward, answer: AnswerObserver) -> None:
@@ -95,7 +96,7 @@ class Observation:
         self._wants_name: Callable[[str], None] | None = None
 
     def tell_name(self, to: Callable[[str], None]) -> None:
-        """Call that once with the id under which the engine keeps the answer, before the client reads it."""
+        """Call that once with the id under which the engine keeps the answer, before the client can ask for it."""
         self._wants_name = to
 
     @property

@@ -214,7 +214,7 @@ class EngineRequest(aiohttp.ClientRequest):
     ) -> None:
         """Put our head in the place of aiohttp's, which has been checked and not yet been written."""
         if self.verbatim is not None:
-            assert hasattr(writer, "_headers_buf"), "aiohttp has changed; see engine_wire.py"
+            assert hasattr(writer, "_headers_buf"), "aiohttp has changed; see wire/engine.py"
             writer._headers_buf = self._head(*self.verbatim)
         await super().write_bytes(writer, conn, content_length)
         if self.sent is not None:
